@@ -1,0 +1,170 @@
+"""The named cases that every product, format, dtype, layer and backend must pass. Data only: NumPy and the oracle.
+
+    from cases import CASES, case_id
+    @pytest.mark.parametrize("case", CASES, ids=case_id)
+    def test_forward(case):
+        data = case.operands("f32")     # float64 arrays that hold numbers exact in f32
+        ...
+
+A case is a pattern (rows, cols, block, a bool block mask), a number of tokens and an awkwardness of memory: `pad`
+elements between the rows of every dense operand, and `offset` elements before its first. `strided` lays an array
+out so. Add an edge here, once, and every test meets it. `named("ragged")` returns one; SMALL is a quick subset.
+"""
+
+import zlib
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import oracle
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One pattern with one number of tokens. mask: bool [ceil(rows / block_rows), ceil(cols / block_cols)]."""
+
+    name: str
+    rows: int
+    cols: int
+    block: tuple[int, int]
+    mask: np.ndarray
+    tokens: int = 8
+    pad: int = 0
+    offset: int = 0
+
+    @property
+    def shape(self):
+        return self.rows, self.cols
+
+    @property
+    def blocks(self):
+        return int(self.mask.sum())
+
+    @property
+    def row_offsets(self):
+        return oracle.mask_to_indices(self.mask)[0]
+
+    @property
+    def col_indices(self):
+        return oracle.mask_to_indices(self.mask)[1]
+
+    @property
+    def element_mask(self):
+        """Bool [rows, cols]: where an element is stored."""
+        return oracle.element_mask(self.mask, self.shape, self.block)
+
+    def operands(self, dtype):
+        """Standard normal float64 arrays, the same in every process, rounded to numbers that dtype holds exactly.
+
+        s [rows, cols], zero where no block is stored; values [blocks, block_rows, block_cols], its packed form;
+        x [tokens, cols]; dy [tokens, rows]; bias [rows]; bias_t [cols].
+        spmm takes b = x.T, spmm_t takes b = dy.T, sddmm takes a = dy.T and b = x.
+        """
+        random = np.random.default_rng(zlib.crc32(self.name.encode()))
+
+        def draw(*shape):
+            return oracle.round_to(random.standard_normal(shape), dtype)
+
+        s = draw(self.rows, self.cols) * self.element_mask
+        return SimpleNamespace(
+            s=s,
+            values=oracle.pack(s, self.mask, self.block),
+            x=draw(self.tokens, self.cols),
+            dy=draw(self.tokens, self.rows),
+            bias=draw(self.rows),
+            bias_t=draw(self.cols),
+        )
+
+    def strided(self, array):
+        """A copy of a 2-D array laid out with this case's pad and offset; what lies between is NaN (bf16: its bits)."""
+        poison = 0x7FC0 if array.dtype == np.uint16 else np.nan
+        rows, cols = array.shape
+        flat = np.full(self.offset + rows * (cols + self.pad), poison, dtype=array.dtype)
+        view = flat[self.offset :].reshape(rows, cols + self.pad)[:, :cols]
+        view[:] = array
+        return view
+
+
+def case_id(case):
+    return case.name
+
+
+def _mask(grid, density, seed):
+    return np.random.default_rng(seed).random(grid) < density
+
+
+def _only(grid, rows, cols):
+    mask = np.zeros(grid, dtype=bool)
+    mask[rows, cols] = True
+    return mask
+
+
+def _without(grid, rows, cols):
+    mask = _mask(grid, 0.6, 7)
+    mask[rows, cols] = False
+    return mask
+
+
+EVERY = slice(None)
+
+PATTERNS = (
+    Case("empty", 64, 48, (16, 16), np.zeros((4, 3), dtype=bool)),
+    Case("full", 64, 48, (16, 16), np.ones((4, 3), dtype=bool)),
+    Case("one_block", 64, 48, (16, 16), _only((4, 3), 2, 1)),
+    Case("one_row_dense", 64, 96, (16, 16), _only((4, 6), 1, EVERY)),
+    Case("one_col_dense", 96, 64, (16, 16), _only((6, 4), EVERY, 2)),
+    Case("first_row_empty", 64, 64, (16, 16), _without((4, 4), 0, EVERY)),
+    Case("last_row_empty", 64, 64, (16, 16), _without((4, 4), -1, EVERY)),
+    Case("last_col_empty", 64, 64, (16, 16), _without((4, 4), EVERY, -1)),
+    Case("diagonal", 128, 128, (32, 32), np.eye(4, dtype=bool)),
+    Case("single_block_row", 16, 512, (16, 16), np.ones((1, 32), dtype=bool)),
+    Case("single_block_col", 512, 16, (16, 16), np.ones((32, 1), dtype=bool)),
+    Case("one_element", 1, 1, (1, 1), np.ones((1, 1), dtype=bool)),
+)
+
+BLOCKS = (
+    Case("blocks_32x32", 128, 160, (32, 32), _mask((4, 5), 0.5, 1), tokens=24),
+    Case("blocks_64x64", 192, 256, (64, 64), _mask((3, 4), 0.5, 2), tokens=16),
+    Case("blocks_tall_128x32", 256, 96, (128, 32), _mask((2, 3), 0.6, 3), tokens=16),
+    Case("blocks_wide_16x128", 48, 256, (16, 128), _mask((3, 2), 0.6, 4), tokens=16),
+    Case("blocks_1x1", 19, 23, (1, 1), _mask((19, 23), 0.3, 5)),
+    Case("blocks_8x1", 40, 13, (8, 1), _mask((5, 13), 0.4, 6)),
+    Case("blocks_1x8", 13, 40, (1, 8), _mask((13, 5), 0.4, 7)),
+    Case("blocks_4x4", 28, 36, (4, 4), _mask((7, 9), 0.4, 8)),
+    Case("blocks_odd_7x5", 49, 35, (7, 5), _mask((7, 7), 0.4, 9)),
+    Case("blocks_odd_33x17", 99, 68, (33, 17), _mask((3, 4), 0.6, 10)),
+    Case("ragged", 70, 45, (16, 16), _mask((5, 3), 0.6, 11)),
+    Case("ragged_last_stored", 70, 45, (16, 16), _only((5, 3), -1, -1)),
+    Case("ragged_rows", 33, 64, (32, 32), np.ones((2, 2), dtype=bool)),
+    Case("ragged_cols", 64, 33, (32, 32), np.ones((2, 2), dtype=bool)),
+    Case("smaller_than_a_block", 5, 3, (16, 32), np.ones((1, 1), dtype=bool)),
+)
+
+_TOKENS = (0, 1, 2, 3, 7, 16, 17, 31, 64, 129)
+TOKENS = tuple(Case(f"tokens_{n}", 96, 80, (16, 16), _mask((6, 5), 0.5, 12), tokens=n) for n in _TOKENS)
+
+MEMORY = (
+    Case("misaligned_ld", 64, 96, (32, 32), _mask((2, 3), 0.7, 13), tokens=19, pad=3),
+    Case("misaligned_base", 64, 96, (32, 32), _mask((2, 3), 0.7, 14), tokens=19, offset=1),
+    Case("misaligned_ragged", 61, 87, (16, 16), _mask((4, 6), 0.5, 15), tokens=5, pad=1, offset=3),
+    Case("wide_ld", 48, 48, (16, 16), _mask((3, 3), 0.6, 16), tokens=6, pad=64),
+)
+
+THREADED = (  # work enough for several threads, evenly and very unevenly spread
+    Case("many_blocks", 512, 384, (32, 32), _mask((16, 12), 0.4, 17), tokens=96),
+    Case("one_heavy_row", 256, 1024, (16, 16), _only((16, 64), 3, EVERY) | _mask((16, 64), 0.02, 18), tokens=40),
+)
+
+CASES = PATTERNS + BLOCKS + TOKENS + MEMORY + THREADED
+
+
+def named(name):
+    """The case of that name."""
+    return next(case for case in CASES if case.name == name)
+
+
+SMALL = tuple(
+    named(name)
+    for name in ("empty", "full", "last_row_empty", "last_col_empty", "blocks_odd_7x5", "ragged", "tokens_0", "tokens_1",
+                 "tokens_17", "misaligned_ragged")
+)  # fmt: skip

@@ -1,0 +1,43 @@
+"""How far a result may lie from the oracle: one table, each entry with its derivation.
+
+An error is allowed up to  rtol * |exact| + atol_factor * magnitude,  element by element:
+  rtol         what one rounding to the stored dtype costs: half a unit in the last place, 2**-(mantissa bits + 1).
+  atol_factor  what summation costs, relative to |S| @ |B| (+ |beta C| + |bias|): for any order of summing n terms
+               the error is at most n * u * (|S| @ |B|) (Higham, Accuracy and Stability of Numerical Algorithms,
+               2nd ed., 3.5), with u = 2**-24 for f32 sums and 2**-53 for f64 sums.
+
+Operands are drawn from numbers that the dtype holds exactly (cases.Case.operands), so rounding them costs nothing.
+"""
+
+UNIT = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-53}  # half an ulp of 1, round to nearest even
+
+SMALLEST = {  # half the spacing of numbers next to 0; results this small lose their relative accuracy
+    "f32": 2.0**-150,
+    "f16": 2.0**-25,
+    "bf16": 2.0**-134,
+    "f64": 0.0,
+}
+
+# Rounding the sum, once, on store: the dtype's unit. In f64 the oracle's own rounding is as large: twice.
+STORE = {"f32": UNIT["f32"], "f16": UNIT["f16"], "bf16": UNIT["bf16"], "f64": 2 * UNIT["f64"]}
+
+# f32, f16 and bf16 products are summed in f32 (bsparse.h: "sums are f32"), f64 in f64 (and so is the oracle: twice).
+SUM = {"f32": UNIT["f32"], "f16": UNIT["f32"], "bf16": UNIT["f32"], "f64": 2 * UNIT["f64"]}
+
+# |act'(x)| <= 1.13 for gelu, gelu_tanh and silu, <= 1 for relu: an error before the activation grows by at most that.
+# Evaluating it in f32 costs a few ulp more, relative to |x|: exp, erf and tanh within 4 ulp each, four operations.
+SLOPE = 1.13
+EVALUATE = {"f32": 8 * UNIT["f32"], "f16": 8 * UNIT["f32"], "bf16": 8 * UNIT["f32"], "f64": 16 * UNIT["f64"]}
+
+
+def bound(exact, magnitude, terms, dtype, out_dtype=None, epilogue="none", before=None):
+    """The largest error allowed for each element.
+
+    exact: the oracle's result. magnitude: oracle.magnitude plus the absolute values of what was added. terms: how many
+    numbers were summed at most. before: the value before the activation, where there is one.
+    """
+    out_dtype = out_dtype or dtype
+    error = (terms + 2) * SUM[dtype] * magnitude  # two more terms: beta * C and the bias
+    if epilogue != "none":
+        error = SLOPE * error + EVALUATE[dtype] * abs(before)
+    return error + STORE[out_dtype] * (abs(exact) + error) + SMALLEST[out_dtype]
