@@ -1,0 +1,211 @@
+"""Every check of this repository, one session each: `nox -l` lists them, `nox -s tests` is what CI runs."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).resolve().parent
+CACHE = ROOT / ".nox"
+
+# The interpreters that pyenv has installed count as found: its shims answer only for the selected version.
+PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+os.environ["PATH"] = os.pathsep.join([*map(str, sorted(PYENV.glob("3.1*/bin"))), os.environ["PATH"]])
+
+PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
+TORCH_PYTHON = "3.11" if shutil.which("python3.11") else RUNNING
+
+TORCH = "torch==2.13.0"
+TRANSFORMERS = "transformers==5.17.0"
+TEST_TOOLS = ["pytest>=9,<10", "hypothesis>=6.100", "numpy>=1.26", "scipy>=1.11"]
+LINT_TOOLS = ["ruff==0.17.6", "clang-format==23.1.5"]
+MYPY = "mypy==2.4.1"
+C_SUFFIXES = (".h", ".c", ".cc", ".cu", ".cuh")
+CORE, TORCH_LAYER, HF_LAYER = "bsparse-core", "bsparse-torch", "bsparse-hf"
+
+NVCC = shutil.which("nvcc")
+GPU = bool(NVCC and shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi", "-L"]).returncode == 0)
+if shutil.which("ccache"):
+    os.environ.update(CMAKE_C_COMPILER_LAUNCHER="ccache", CMAKE_CXX_COMPILER_LAUNCHER="ccache")
+
+nox.needs_version = ">=2025.5.1"
+nox.options.sessions = ["tests"]
+nox.options.reuse_venv = "yes"
+nox.options.download_python = "never"
+nox.options.error_on_missing_interpreters = False
+
+
+def wheel(session, package, cuda=GPU):
+    """The wheel of a package, made from its sdist alone; built once for each state of the sources."""
+    folders = [ROOT / "packages" / package] + ([ROOT / "cuda"] if package == CORE else [])
+    files = sorted(file for folder in folders for file in folder.rglob("*") if file.is_file())
+    digest = hashlib.sha256(str(cuda and package == CORE).encode())
+    for file in (file for file in files if "__pycache__" not in file.parts):
+        digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes())
+    out = CACHE / "wheels" / f"{package}-{digest.hexdigest()[:12]}"
+    if not list(out.glob("*.whl")):
+        session.install("build")
+        switch = [f"-Ccmake.define.BSPARSE_CUDA={'ON' if cuda else 'OFF'}"] if package == CORE else []
+        session.run("python", "-m", "build", *switch, "--outdir", str(out), str(folders[0]))
+    return str(next(out.glob("*.whl")))
+
+
+def install(session, *packages, tools=(), cuda=GPU):
+    """Installs wheels of ours, what they need, and the session's tools."""
+    wheels = [wheel(session, package, cuda) for package in packages]
+    session.install(*tools, *wheels)
+    session.install("--force-reinstall", "--no-deps", *wheels)
+
+
+def build_c(session, name, *options):
+    """Configures, builds and tests the C library in a folder of its own; returns that folder."""
+    missing = [tool for tool in ("cmake", "ninja") if not shutil.which(tool)]
+    if missing:
+        session.install(*missing)
+    folder = CACHE / "build" / name
+    session.run("cmake", "-S", "cuda", "-B", str(folder), "-G", "Ninja", *options, external=True)
+    session.run("cmake", "--build", str(folder), external=True)
+    session.run("ctest", "--test-dir", str(folder), "--output-on-failure", external=True)
+    return folder
+
+
+def absent(session, *modules):
+    """Fails when one of these modules came along uninvited."""
+    script = "import importlib.util as u, sys; sys.exit(' '.join(filter(u.find_spec, sys.argv[1:])))"
+    session.run("python", "-c", script, *modules)
+
+
+@nox.session(python=RUNNING)
+def tests(session):
+    """What CI runs: all sessions that need no GPU, each in its own environment."""
+    for name in ("lint", "types", "c", "cuda", "sdist", "docs"):
+        session.notify(name)
+    for version in PYTHONS:
+        session.notify(f"core-{version}")
+    for name in ("torch", "hf"):
+        session.notify(name)
+    if RUNNING not in PYTHONS and not any(shutil.which(f"python{version}") for version in PYTHONS):
+        session.error(f"no Python of {', '.join(PYTHONS)} was found on PATH: install one")
+
+
+@nox.session(python=RUNNING)
+def lint(session):
+    """ruff, clang-format, and the rules of the house that need no build: layers, versions, lengths."""
+    session.install(*LINT_TOOLS, "pytest>=9,<10")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    c_files = [file for folder in ("cuda", "tests/c") for file in ROOT.glob(f"{folder}/**/*.*")]
+    session.run("clang-format", "--dry-run", "--Werror", *(str(f) for f in c_files if f.suffix in C_SUFFIXES))
+    session.run("python", "docs/make_c_api.py", "--check")
+    static = ("layers", "versions", "style")
+    session.run("pytest", "--noconftest", *(f"tests/repo/test_{name}.py" for name in static))
+
+
+@nox.session(python=TORCH_PYTHON)
+def types(session):
+    """mypy --strict over the three packages."""
+    install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[MYPY, TORCH, TRANSFORMERS, "numpy"])
+    session.run("mypy", "--strict", *map(str, ROOT.glob("packages/*/src/*")))
+
+
+@nox.session(python=RUNNING)
+def c(session):
+    """The C library alone: release, address and thread sanitizer builds, each with ctest."""
+    build_c(session, "release", "-DCMAKE_BUILD_TYPE=Release", "-DBSPARSE_CUDA=OFF")
+    build_c(session, "asan", "-DBSPARSE_SANITIZE=address,undefined", "-DBSPARSE_CUDA=OFF")
+    build_c(session, "tsan", "-DBSPARSE_SANITIZE=thread", "-DBSPARSE_CUDA=OFF")
+
+
+@nox.session(python=PYTHONS)
+def core(session):
+    """bsparse-core from its wheel, without torch."""
+    install(session, CORE, tools=TEST_TOOLS)
+    absent(session, "torch", "transformers")
+    session.run("python", "-m", "bsparse_core")
+    session.run("pytest", "tests/core", *session.posargs)
+
+
+@nox.session(python=TORCH_PYTHON)
+def torch(session):
+    """bsparse-torch from its wheel, on the CPU, without transformers."""
+    install(session, CORE, TORCH_LAYER, tools=[TORCH, *TEST_TOOLS])
+    absent(session, "transformers")
+    session.run("pytest", "tests/torch", *session.posargs)
+
+
+@nox.session(python=TORCH_PYTHON)
+def hf(session):
+    """bsparse-hf from its wheel, on tiny models with random weights."""
+    install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[TORCH, TRANSFORMERS, *TEST_TOOLS])
+    session.run("pytest", "tests/hf", *session.posargs)
+
+
+@nox.session(python=TORCH_PYTHON)
+def docs(session):
+    """Every snippet of docs/ and README.md runs; the header in C99, C++11 and cffi; the exported names."""
+    install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[TORCH, TRANSFORMERS, *TEST_TOOLS])
+    session.run("pytest", "tests/repo", *session.posargs)
+
+
+@nox.session(python=RUNNING)
+def sdist(session):
+    """What the sdists and wheels hold, and that each wheel alone brings only what it needs."""
+    wheels = [wheel(session, package) for package in (CORE, TORCH_LAYER, HF_LAYER)]
+    archives = [str(file) for path in wheels for file in Path(path).parent.iterdir()]
+    session.run("python", "tests/repo/check_archives.py", *archives)
+
+
+@nox.session(python=RUNNING)
+def cuda(session):
+    """Compiles the CUDA backend where nvcc is; what it answers without a device is tested too."""
+    if not NVCC:
+        session.skip("nvcc is not on PATH, so the CUDA backend was not compiled")
+    install(session, CORE, tools=TEST_TOOLS, cuda=True)
+    session.run("pytest", "tests/gpu/test_answers.py", "tests/repo/test_exports.py")
+
+
+@nox.session(python=TORCH_PYTHON)
+def gpu(session):
+    """tests/gpu on a machine with nvcc and an NVIDIA device."""
+    if not GPU:
+        session.skip("no NVIDIA device with nvcc here, so tests/gpu did not run")
+    install(session, CORE, TORCH_LAYER, tools=[TORCH, *TEST_TOOLS])
+    session.run("pytest", "tests/gpu", *session.posargs)
+
+
+@nox.session(python=TORCH_PYTHON)
+def bench_cpu(session):
+    """CPU speed beside torch dense and torch BSR: `nox -s bench_cpu`."""
+    install(session, CORE, TORCH_LAYER, tools=[TORCH, "numpy"])
+    session.run("python", "tests/bench/bench_cpu.py", *session.posargs)
+
+
+@nox.session(python=RUNNING)
+def bench(session):
+    """GPU speed: there are no GPU kernels yet."""
+    session.skip("there are no GPU kernels yet, so there is nothing to time; nox -s bench_cpu times the CPU")
+
+
+@nox.session(python=TORCH_PYTHON)
+def fuzz(session):
+    """Fuzzers on the C library and the Python layers; `nox -s fuzz -- SECONDS` (default 120)."""
+    ...
+
+
+@nox.session(python=TORCH_PYTHON)
+def demo(session):
+    """Patches a real encoder, fine-tunes it and prints what was gained and lost."""
+    install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[TORCH, TRANSFORMERS, "matplotlib"])
+    session.run("python", "packages/bsparse-hf/examples/movie_reviews/demo.py", *session.posargs)
+
+
+@nox.session(python=TORCH_PYTHON)
+def accuracy(session):
+    """The accuracy curve over densities, blocks and seeds; longer than the demo."""
+    install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[TORCH, TRANSFORMERS, "matplotlib"])
+    session.run("python", "packages/bsparse-hf/examples/movie_reviews/accuracy.py", *session.posargs)
