@@ -1,0 +1,46 @@
+"""Habits that a script can keep: short files, no left-overs, no paths of one machine."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = {".py", ".c", ".cc", ".cu", ".h", ".cuh", ".cmake", ".toml", ".md"}
+FOLDERS = ["cuda", "packages", "tests", "docs", ".ci"]
+OURS = sorted(
+    path
+    for path in [*ROOT.glob("*.*"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]
+    if path.suffix in KINDS and path.is_file() and not {"build", "dist", "__pycache__"} & set(path.relative_to(ROOT).parts)
+)
+CODE = [path for path in OURS if path.suffix not in {".md", ".toml"}]
+LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|breakpoint\(\)|pdb\.set_trace")
+MACHINE_PATH = re.compile(r"(?<![\w.:/])/(tmp|work|root|home|opt)/\w")
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", CODE, ids=name)
+def test_file_is_short(path):
+    limit = 500 if name(path).startswith(("cuda/cpu/", "cuda/kernels/")) else 300
+    assert len(path.read_text().splitlines()) <= limit
+
+
+@pytest.mark.parametrize("path", OURS, ids=name)
+def test_nothing_is_left_over(path):
+    if path != Path(__file__).resolve():
+        assert not LEFTOVER.search(path.read_text())
+        assert not MACHINE_PATH.search(path.read_text())
+
+
+@pytest.mark.parametrize("path", [path for path in CODE if "/src/" in name(path) and path.suffix == ".py"], ids=name)
+def test_packages_print_only_from_their_commands(path):
+    if path.name not in {"__main__.py", "cli.py"}:
+        assert not re.search(r"^\s*print\(", path.read_text(), flags=re.M)
+
+
+def test_library_never_prints():
+    for path in (path for path in CODE if name(path).startswith(("cuda/src/", "cuda/cpu/", "cuda/kernels/"))):
+        assert not re.search(r"\b(f?printf|puts|std::c(out|err))\b\s*[(<]", path.read_text()), name(path)
