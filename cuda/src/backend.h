@@ -16,16 +16,16 @@ struct BackendOps;
 
 struct Context {
     const BackendOps *ops;
-    bsparse_context_desc desc; // as given, threads and cpu_isa resolved by open
-    std::string name;          // "cpu avx512, 2 threads"
+    bsparse_context_desc desc;   // as given, threads and cpu_isa resolved by open
+    std::string name;            // "cpu avx512, 2 threads"
     std::shared_ptr<void> state; // the backend's own: thread pool, device facts
 };
 
 // What a plan keeps. The backend's select fills kernel state; everything else is set by api.cc.
 struct Plan {
     const Context *context;
-    Pattern pattern;        // the plan's own copy
-    bsparse_plan_desc desc; // defaults resolved: no 0 in a dtype or an order
+    Pattern pattern;                   // the plan's own copy
+    bsparse_plan_desc desc;            // defaults resolved: no 0 in a dtype or an order
     std::shared_ptr<const void> state; // the backend's: kernel table, work lists
 };
 

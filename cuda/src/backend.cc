@@ -1,0 +1,17 @@
+#include "backend.h"
+
+#include "error.h"
+
+namespace bsparse {
+
+const BackendOps *find_backend(bsparse_backend backend) {
+    for (const BackendOps *ops : {&kCpuBackend, &kCudaBackend}) {
+        if (ops->backend == backend) {
+            return ops;
+        }
+    }
+    invalid_argument("backend is %d, which is no backend: use BSPARSE_BACKEND_CPU (1) or BSPARSE_BACKEND_CUDA (2)",
+                     backend);
+}
+
+} // namespace bsparse
