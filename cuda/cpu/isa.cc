@@ -1,0 +1,48 @@
+#include "isa.h"
+
+namespace bsparse::cpu {
+
+bool runs(bsparse_cpu_isa isa) {
+    switch (isa) {
+    case BSPARSE_CPU_PORTABLE:
+        return true;
+#if defined(__x86_64__)
+    // The compiler's run-time check reads cpuid and, for AVX and AVX-512, XGETBV: false where the system would not
+    // save the registers.
+    case BSPARSE_CPU_AVX2:
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    case BSPARSE_CPU_AVX512:
+        return runs(BSPARSE_CPU_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    case BSPARSE_CPU_AVX512_BF16:
+        return runs(BSPARSE_CPU_AVX512) && __builtin_cpu_supports("avx512bf16");
+#endif
+    default:
+        return false;
+    }
+}
+
+bsparse_cpu_isa best_isa() {
+    bsparse_cpu_isa isa = BSPARSE_CPU_AVX512_BF16;
+    while (!runs(isa)) {
+        --isa;
+    }
+    return isa;
+}
+
+const char *isa_name(bsparse_cpu_isa isa) {
+    switch (isa) {
+    case BSPARSE_CPU_PORTABLE:
+        return "portable";
+    case BSPARSE_CPU_AVX2:
+        return "avx2";
+    case BSPARSE_CPU_AVX512:
+        return "avx512";
+    case BSPARSE_CPU_AVX512_BF16:
+        return "avx512_bf16";
+    default:
+        return "unknown";
+    }
+}
+
+} // namespace bsparse::cpu

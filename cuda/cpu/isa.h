@@ -1,0 +1,17 @@
+// Which instruction sets this processor runs, and the kernels compiled for each.
+#pragma once
+
+#include "bsparse/bsparse.h"
+
+namespace bsparse::cpu {
+
+// Asks the processor and the operating system (which must save the wide registers).
+bool runs(bsparse_cpu_isa isa);
+
+// The best that this processor runs.
+bsparse_cpu_isa best_isa();
+
+// "avx512" and so on; "unknown" for a number that is no instruction set.
+const char *isa_name(bsparse_cpu_isa isa);
+
+} // namespace bsparse::cpu

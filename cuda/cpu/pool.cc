@@ -1,0 +1,165 @@
+#include "pool.h"
+
+#include <csignal>
+#include <pthread.h>
+#include <exception>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace bsparse::cpu {
+namespace {
+
+// How often a waiting thread looks before it sleeps: a few microseconds, what an item's end is usually away.
+constexpr int kSpins = 2000;
+
+void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+} // namespace
+
+void Job::wait_until(int64_t done) {
+    for (int i = 0; i < kSpins; ++i) {
+        if (done_.load(std::memory_order_acquire) >= done) {
+            return;
+        }
+        pause();
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    phase_done_.wait(lock, [&] { return done_.load(std::memory_order_acquire) >= done; });
+}
+
+void Job::work(int slot) {
+    for (;;) {
+        const int64_t item = next_.fetch_add(1, std::memory_order_relaxed);
+        if (item >= total_) {
+            return;
+        }
+        const int64_t round = item / round_, in_round = item % round_;
+        const bool preparing = in_round < prepare_;
+        wait_until(round * round_ + (preparing ? 0 : prepare_));
+        if (preparing) {
+            prepare(round, in_round, slot);
+        } else {
+            multiply(round, in_round - prepare_, slot);
+        }
+        const int64_t done = done_.fetch_add(1, std::memory_order_acq_rel) + 1;
+        if (done % round_ == prepare_ || done % round_ == 0) { // a phase has ended: others may wait for it
+            std::lock_guard<std::mutex> lock(mutex_);
+            phase_done_.notify_all();
+        }
+    }
+}
+
+// The threads besides the caller's, and the one job they work on.
+struct Pool::Workers {
+    const pid_t process = getpid();
+    std::atomic_flag busy = ATOMIC_FLAG_INIT; // held by the run that has the workers
+    std::mutex mutex;
+    std::condition_variable job_posted, workers_left;
+    Job *job = nullptr;
+    int seats = 0;   // workers that may still join the job
+    int working = 0; // workers in the job
+    bool stop = false;
+    std::vector<std::thread> threads;
+
+    // Starts them; with fewer than asked for, or none, when the system has no more threads to give.
+    void start(int count) {
+        sigset_t all, before;
+        sigfillset(&all); // signals stay with the program's own threads
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        try {
+            while (static_cast<int>(threads.size()) < count) {
+                threads.emplace_back([this] { loop(); });
+            }
+        } catch (const std::exception &) { // the run goes on with those there are
+        }
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    void loop() {
+        std::unique_lock<std::mutex> lock(mutex);
+        for (;;) {
+            job_posted.wait(lock, [&] { return stop || seats > 0; });
+            if (stop) {
+                return;
+            }
+            Job *mine = job;
+            const int slot = seats--; // 1 .. seats: the caller is 0
+            ++working;
+            lock.unlock();
+            mine->work(slot);
+            lock.lock();
+            if (--working == 0) {
+                workers_left.notify_one();
+            }
+        }
+    }
+
+    void run(Job &posted, int helpers) {
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            job = &posted;
+            seats = helpers;
+        }
+        helpers > 1 ? job_posted.notify_all() : job_posted.notify_one();
+        posted.work(0);
+        std::unique_lock<std::mutex> lock(mutex);
+        seats = 0; // who has not come by now is not needed
+        workers_left.wait(lock, [&] { return working == 0; });
+    }
+};
+
+Pool::Workers *Pool::workers() {
+    Workers *old = workers_.load(std::memory_order_acquire);
+    if (old != nullptr && old->process == getpid()) {
+        return old;
+    }
+    // After fork() the parent's threads do not exist here and their locks may be held for ever: `old` is left
+    // alone, neither joined nor freed.
+    Workers *made = new Workers;
+    if (workers_.compare_exchange_strong(old, made, std::memory_order_acq_rel)) {
+        return made;
+    }
+    delete made; // another thread was faster
+    return old;
+}
+
+void Pool::run(Job &job, int threads) {
+    const int helpers = (threads < threads_ ? threads : threads_) - 1;
+    if (helpers < 1 || job.total() < 2) {
+        job.work(0);
+        return;
+    }
+    Workers *all = workers();
+    if (all->busy.test_and_set(std::memory_order_acquire)) {
+        job.work(0);
+        return;
+    }
+    if (all->threads.empty()) {
+        all->start(threads_ - 1);
+    }
+    all->run(job, helpers);
+    all->busy.clear(std::memory_order_release);
+}
+
+Pool::~Pool() {
+    Workers *all = workers_.load(std::memory_order_acquire);
+    if (all == nullptr || all->process != getpid()) {
+        return;
+    }
+    {
+        std::lock_guard<std::mutex> lock(all->mutex);
+        all->stop = true;
+    }
+    all->job_posted.notify_all();
+    for (std::thread &thread : all->threads) {
+        thread.join();
+    }
+    delete all;
+}
+
+} // namespace bsparse::cpu

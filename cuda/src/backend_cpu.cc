@@ -1,0 +1,81 @@
+// The CPU backend's seat in the backend table; the work is in cuda/cpu.
+#include <algorithm>
+#include <string>
+#include <thread>
+
+#include "../cpu/bsr.h"
+#include "../cpu/isa.h"
+#include "backend.h"
+#include "error.h"
+
+namespace bsparse {
+namespace {
+
+constexpr int32_t kMostThreads = 1024; // far beyond any machine: a wrong number, not a wish
+
+int32_t devices() { return 1; }
+
+void open(Context &context) {
+    bsparse_context_desc &desc = context.desc;
+    if (desc.device != 0) {
+        invalid_argument("context_desc.device is %d; the CPU backend has one device: pass 0", desc.device);
+    }
+    if (desc.threads < 0 || desc.threads > kMostThreads) {
+        invalid_argument("context_desc.threads is %d; it must be 1 to %d: pass 0 for one thread per core", desc.threads,
+                         kMostThreads);
+    }
+    if (desc.cpu_isa < BSPARSE_CPU_BEST || desc.cpu_isa > BSPARSE_CPU_AVX512_BF16) {
+        invalid_argument("context_desc.cpu_isa is %d, which is no instruction set: pass 0 for the best there is",
+                         desc.cpu_isa);
+    }
+    if (desc.cpu_isa == BSPARSE_CPU_BEST) {
+        desc.cpu_isa = cpu::best_isa();
+    }
+    if (!cpu::runs(desc.cpu_isa)) {
+        unsupported("context_desc.cpu_isa is %d (%s), which this processor does not run: pass 0 for its best, %s",
+                    desc.cpu_isa, cpu::isa_name(desc.cpu_isa), cpu::isa_name(cpu::best_isa()));
+    }
+    if (desc.threads == 0) {
+        desc.threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+    }
+    context.name = std::string("cpu ") + cpu::isa_name(desc.cpu_isa) + ", " + std::to_string(desc.threads) +
+                   (desc.threads == 1 ? " thread" : " threads");
+    context.state = std::make_shared<cpu::State>(desc.threads);
+}
+
+void select(Plan &) {}
+
+const char *kernel(const Plan &plan, int64_t) {
+    return plan.desc.op == BSPARSE_SPMM ? "cpu.bsr_spmm.f64" : plan.desc.op == BSPARSE_SPMM_T ? "cpu.bsr_spmm_t.f64" : "cpu.bsr_sddmm.f64";
+}
+
+size_t schedule_bytes(const Plan &) { return 0; }
+
+size_t workspace_bytes(const Plan &, int64_t) { return 0; }
+
+size_t prepared_bytes(const Plan &) { return 0; }
+
+void upload(const Plan &, void *, void *) {} // the work lists are read where they are
+
+void prepare(const Plan &, const void *, const void *, void *, void *) {}
+
+void run(const Plan &plan, const bsparse_args &args, const void *, void *, void *) {
+    cpu::bsr_plain_run(plan, args);
+}
+
+void pack(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *dense, int64_t ld,
+          void *values, void *, void *) {
+    cpu::bsr_pack(context, pattern, dtype, dense, ld, values);
+}
+
+void unpack(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *values, const void *,
+            void *dense, int64_t ld, void *) {
+    cpu::bsr_unpack(context, pattern, dtype, values, dense, ld);
+}
+
+} // namespace
+
+const BackendOps kCpuBackend = {BSPARSE_BACKEND_CPU, devices, open,    select, kernel, schedule_bytes, workspace_bytes,
+                                prepared_bytes,      upload,  prepare, run,    pack,   unpack};
+
+} // namespace bsparse
