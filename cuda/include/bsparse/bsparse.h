@@ -224,8 +224,8 @@ BSPARSE_API bsparse_status bsparse_pack(const bsparse_context *context, const bs
                                         bsparse_dtype dtype, const void *dense, int64_t ld, void *values,
                                         void *metadata, void *stream);
 BSPARSE_API bsparse_status bsparse_unpack(const bsparse_context *context, const bsparse_pattern *pattern,
-                                          bsparse_dtype dtype, const void *values, const void *metadata,
-                                          void *dense, int64_t ld, void *stream);
+                                          bsparse_dtype dtype, const void *values, const void *metadata, void *dense,
+                                          int64_t ld, void *stream);
 /* cffi: end */
 
 #ifdef __cplusplus
