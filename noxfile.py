@@ -75,7 +75,7 @@ def build_c(session, name, *options):
 
 def absent(session, *modules):
     """Fails when one of these modules came along uninvited."""
-    script = "import importlib.util as u, sys; sys.exit(' '.join(filter(u.find_spec, sys.argv[1:])))"
+    script = "import importlib.util as u, sys; sys.exit(' '.join(filter(u.find_spec, sys.argv[1:])) or None)"
     session.run("python", "-c", script, *modules)
 
 
