@@ -1,0 +1,175 @@
+"""GradualPruner: prunes blocks of ordinary nn.Linear weights little by little, while the dense model trains.
+
+The usual way to a good block-sparse model: train dense layers under masks that close slowly, then make them sparse.
+
+    pruner = GradualPruner(linears, density=0.25, block=32, steps=1000)
+    for batch in batches:
+        loss(model(batch)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        pruner.step()
+    pruner.finish()
+    layer = BlockSparseLinear.from_linear(linear, choose="nonzero", block=32)
+
+It needs no kernel of ours, so it works on every device that torch has.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from bsparse_core import InvalidArgument
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from bsparse_torch.masks import block_pair, choose_blocks
+
+
+class BlockMask(nn.Module):
+    """A parametrization: the weight with its dropped blocks read as zero.
+
+    mask: bool [out_features, in_features], True where a block is kept.
+    regrow: whether dropped weights receive the gradient that they would have if they were kept, so that they can come
+        back when blocks are chosen again (dynamic pruning with feedback, arXiv:2006.07253).
+    """
+
+    mask: Tensor
+
+    def __init__(self, weight: Tensor, regrow: bool) -> None:
+        super().__init__()
+        self.regrow = regrow
+        self.register_buffer("mask", torch.ones_like(weight, dtype=torch.bool))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        masked = weight * self.mask  # [out_features, in_features]
+        return weight + (masked - weight).detach() if self.regrow else masked
+
+
+class GradualPruner:
+    """Closes block masks over the weights of nn.Linear modules along a cubic schedule.
+
+    Args:
+        linears: the modules to prune, each to the same density; a module that appears twice is pruned once.
+        density: fraction of the blocks that each weight keeps in the end, in (0, 1].
+        block: an int or (rows along out_features, columns along in_features); edge blocks count whole.
+        steps: the calls of `step()` over which the density falls from 1 to `density`.
+        start: the calls of `step()` before that, with every block kept.
+        every: calls between two choices of blocks.
+        regrow: whether a dropped block keeps learning until the last choice, and may return; see `BlockMask`.
+
+    After call t, with p = (t - start) / steps, a weight keeps density + (1 - density) * (1 - p)**3 of its blocks (the
+    schedule of arXiv:1710.01878), those of largest L2 norm. After start + steps calls the choice is final.
+
+    The pruner puts a parametrization on each weight: `linear.weight` reads as the masked weight, and the parameter that
+    the optimizer holds is the same object as before. Masks and parameters are part of the model's state_dict. To
+    resume, make the pruner anew, then load both state_dicts.
+
+    Raises InvalidArgument for arguments outside these ranges.
+    """
+
+    def __init__(
+        self,
+        linears: Iterable[nn.Linear],
+        density: float,
+        block: Any,
+        *,
+        steps: int,
+        start: int = 0,
+        every: int = 10,
+        regrow: bool = True,
+    ) -> None:
+        self.linears = list(dict.fromkeys(linears))
+        _check_linears(self.linears)
+        self.block = block_pair(block)
+        choose_blocks(self.linears[0].weight, self.block, density)  # checks density
+        for name, count, least in (("steps", steps, 1), ("start", start, 0), ("every", every, 1)):
+            if type(count) is not int or count < least:
+                raise InvalidArgument(f"{name} is {count!r}; it must be an int, {least} or more")
+        self.density, self.steps, self.start, self.every = density, steps, start, every
+        self.calls = 0
+        for linear in self.linears:
+            parametrize.register_parametrization(linear, "weight", BlockMask(linear.weight, regrow))
+
+    @property
+    def done(self) -> bool:
+        """Whether the blocks are chosen for good."""
+        return self.calls >= self.start + self.steps
+
+    @property
+    def current_density(self) -> float:
+        """The fraction of blocks that the schedule asks for after the calls so far."""
+        progress = min(1.0, max(0, self.calls - self.start) / self.steps)
+        return self.density + (1.0 - self.density) * (1.0 - progress) ** 3
+
+    def step(self) -> None:
+        """To be called after every optimizer step; does nothing more once `done`."""
+        if self.done:
+            return
+        self.calls += 1
+        if self.calls > self.start and (self.done or (self.calls - self.start) % self.every == 0):
+            for linear in self.linears:
+                self._choose(linear)
+
+    def finish(self) -> None:
+        """Takes the masks off and leaves ordinary modules whose dropped blocks are exact zeros.
+
+        The parameters stay the same objects. Raises RuntimeError while the density is still falling.
+        """
+        if not self.done:
+            raise RuntimeError(
+                f"the pruner has made {self.calls} of {self.start + self.steps} steps and must reach its density first: "
+                "call step() after each optimizer step, or make it with fewer steps"
+            )
+        for linear in self.linears:
+            parametrize.remove_parametrizations(linear, "weight", leave_parametrized=True)
+
+    def state_dict(self) -> dict[str, int]:
+        """The calls made; masks and weights are in the model's own state_dict."""
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continues from a state that `state_dict` returned; load the model's state_dict too."""
+        self.calls = state["calls"]
+        for linear in self.linears:
+            self._settle(_mask_of(linear))
+
+    @torch.no_grad()
+    def _choose(self, linear: nn.Linear) -> None:
+        mask = _mask_of(linear)
+        kept = choose_blocks(_original(linear), self.block, self.current_density)  # bool [R, C]
+        rows, cols = mask.mask.shape
+        wide = kept.repeat_interleave(self.block[0], 0).repeat_interleave(self.block[1], 1)
+        mask.mask.copy_(wide[:rows, :cols])
+        self._settle(mask)
+
+    def _settle(self, mask: BlockMask) -> None:
+        """Ends the gradient of dropped weights once none can return, so that it no longer counts in gradient norms."""
+        mask.regrow = mask.regrow and not self.done
+
+
+def _check_linears(linears: list[nn.Linear]) -> None:
+    if not linears:
+        raise InvalidArgument("linears is empty; pass the nn.Linear modules to prune")
+    for linear in linears:
+        if not isinstance(linear, nn.Linear):
+            raise InvalidArgument(f"linears holds a {type(linear).__name__}; each must be an nn.Linear")
+        if parametrize.is_parametrized(linear, "weight"):
+            raise InvalidArgument("linears holds a module whose weight is parametrized already: call finish() first")
+
+
+def _mask_of(linear: nn.Linear) -> BlockMask:
+    mask = _parametrizations(linear)[0]
+    assert isinstance(mask, BlockMask)
+    return mask
+
+
+def _original(linear: nn.Linear) -> Tensor:
+    original = _parametrizations(linear).original
+    assert isinstance(original, Tensor)
+    return original
+
+
+def _parametrizations(linear: nn.Linear) -> parametrize.ParametrizationList:
+    weight = linear.get_submodule("parametrizations.weight")
+    assert isinstance(weight, parametrize.ParametrizationList)
+    return weight

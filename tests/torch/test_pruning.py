@@ -1,0 +1,171 @@
+"""GradualPruner: the schedule, the masks, what is left at the end, and resuming. Needs no kernel of ours."""
+
+import copy
+
+import pytest
+import torch
+from bsparse_core import InvalidArgument
+from bsparse_torch.masks import choose_blocks
+from bsparse_torch.pruning import GradualPruner
+from torch import nn
+
+
+def make(features=(32, 48), **options):
+    torch.manual_seed(0)
+    linear = nn.Linear(features[1], features[0])
+    return linear, GradualPruner([linear], **{"density": 0.25, "block": 8, "steps": 4, "every": 1, **options})
+
+
+def kept(linear, block=8):
+    """The fraction of blocks of the effective weight that hold a nonzero."""
+    return choose_blocks(linear.weight, block, None, choose="nonzero").float().mean().item()
+
+
+def train(linear, pruner, calls, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.SGD(linear.parameters(), lr=0.1)
+    for _ in range(calls):
+        x = torch.randn(16, linear.in_features, generator=generator)
+        linear(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        pruner.step()
+
+
+def test_density_falls_along_the_cube():
+    _, pruner = make()
+    densities = [pruner.current_density]
+    for _ in range(5):
+        pruner.step()
+        densities.append(pruner.current_density)
+    assert densities == pytest.approx([0.25 + 0.75 * (1 - p) ** 3 for p in (0, 0.25, 0.5, 0.75, 1, 1)])
+
+
+def test_start_and_every_delay_the_choice():
+    linear, pruner = make(start=2, every=3, steps=6)
+    seen = []
+    for _ in range(8):
+        pruner.step()
+        seen.append(kept(linear))
+    assert seen[:4] == [1] * 4 and seen[4] < 1 and seen[5] == seen[4] == seen[6] and seen[7] == 0.25
+
+
+def test_the_largest_blocks_stay():
+    linear, pruner = make(steps=1)
+    best = choose_blocks(linear.weight, 8, 0.25)
+    pruner.step()
+    assert torch.equal(choose_blocks(linear.weight, 8, None, choose="nonzero"), best)
+
+
+def test_training_ends_at_the_density_and_stays_there():
+    linear, pruner = make(steps=10, every=2)
+    train(linear, pruner, 10)
+    mask = linear.weight != 0
+    train(linear, pruner, 5)
+    assert pruner.done and kept(linear) == 0.25 and torch.equal(linear.weight != 0, mask)
+
+
+def test_dropped_blocks_learn_only_while_they_may_return():
+    linear, pruner = make(steps=2)
+    parameter = linear.parametrizations.weight.original
+    x = torch.randn(16, 48)
+    pruner.step()
+    linear(x).square().mean().backward()
+    assert (parameter.grad[linear.weight == 0] != 0).any()
+    pruner.step()
+    parameter.grad = None
+    linear(x).square().mean().backward()
+    assert (parameter.grad[linear.weight == 0] == 0).all()
+
+
+def test_a_dropped_block_returns_when_it_has_grown():
+    linear, pruner = make(steps=2)
+    pruner.step()
+    dropped = linear.weight == 0
+    with torch.no_grad():
+        linear.parametrizations.weight.original[dropped] += 10
+    pruner.step()
+    assert (linear.weight[dropped] != 0).any()
+
+
+def test_without_regrow_dropped_blocks_never_learn():
+    linear, pruner = make(steps=2, regrow=False)
+    pruner.step()
+    linear(torch.randn(16, 48)).square().mean().backward()
+    gradient = linear.parametrizations.weight.original.grad
+    assert (gradient[linear.weight == 0] == 0).all()
+
+
+def test_finish_leaves_an_ordinary_linear_with_the_same_parameter():
+    linear, pruner = make(steps=1)
+    parameter = linear.parametrizations.weight.original
+    pruner.step()
+    weight = linear.weight.detach().clone()
+    pruner.finish()
+    assert type(linear) is nn.Linear and linear.weight is parameter and torch.equal(linear.weight, weight)
+
+
+def test_ragged_edges_and_tall_blocks():
+    linear, pruner = make(features=(30, 45), block=(16, 8), steps=1)
+    pruner.step()
+    assert kept(linear, (16, 8)) == 0.25 and linear(torch.randn(3, 45)).shape == (3, 30)
+
+
+def test_a_resumed_run_equals_an_unbroken_one():
+    linear, pruner = make(steps=10, every=3)
+    train(linear, pruner, 4)
+    states = copy.deepcopy((linear.state_dict(), pruner.state_dict()))
+    other, resumed = make(steps=10, every=3)
+    other.load_state_dict(states[0])
+    resumed.load_state_dict(states[1])
+    for part in ((linear, pruner), (other, resumed)):
+        train(*part, 8, seed=2)
+    assert resumed.done and torch.equal(linear.weight, other.weight)
+
+
+def test_a_shared_module_is_pruned_once():
+    linear = nn.Linear(16, 16)
+    assert len(GradualPruner([linear, linear], 0.5, 8, steps=1).linears) == 1
+
+
+def test_masked_models_can_be_copied():
+    linear, pruner = make(steps=1)
+    pruner.step()
+    assert torch.equal(copy.deepcopy(linear).weight, linear.weight)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"density": 1.5}, r"density is 1.5; it must be in \(0, 1\]"),
+        ({"steps": 0}, "steps is 0; it must be an int, 1 or more"),
+        ({"start": -1}, "start is -1; it must be an int, 0 or more"),
+        ({"every": 2.0}, "every is 2.0; it must be an int, 1 or more"),
+        ({"block": 0}, "block is 0; it must be a positive int"),
+    ],
+)
+def test_bad_arguments_leave_the_module_alone(change, words):
+    linear = nn.Linear(16, 16)
+    with pytest.raises(InvalidArgument, match=words):
+        GradualPruner([linear], **{"density": 0.5, "block": 8, "steps": 1, **change})
+    assert type(linear) is nn.Linear
+
+
+@pytest.mark.parametrize(
+    ("linears", "words"), [([], "linears is empty"), ([nn.ReLU()], "linears holds a ReLU; each must be an nn.Linear")]
+)
+def test_bad_modules(linears, words):
+    with pytest.raises(InvalidArgument, match=words):
+        GradualPruner(linears, 0.5, 8, steps=1)
+
+
+def test_a_module_cannot_be_pruned_by_two():
+    linear, _ = make()
+    with pytest.raises(InvalidArgument, match="parametrized already: call finish"):
+        GradualPruner([linear], 0.5, 8, steps=1)
+
+
+def test_finish_too_early_says_what_is_missing():
+    _, pruner = make()
+    with pytest.raises(RuntimeError, match="made 0 of 4 steps"):
+        pruner.finish()
