@@ -4,10 +4,11 @@ import copy
 
 import pytest
 import torch
+from torch import nn
+
 from bsparse_core import InvalidArgument
 from bsparse_torch.masks import choose_blocks
 from bsparse_torch.pruning import GradualPruner
-from torch import nn
 
 
 def make(features=(32, 48), **options):

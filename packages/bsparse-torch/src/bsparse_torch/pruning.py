@@ -18,10 +18,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from bsparse_core import InvalidArgument
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from bsparse_core import InvalidArgument
 from bsparse_torch.masks import block_pair, choose_blocks
 
 
@@ -117,7 +117,7 @@ class GradualPruner:
         """
         if not self.done:
             raise RuntimeError(
-                f"the pruner has made {self.calls} of {self.start + self.steps} steps and must reach its density first: "
+                f"the pruner has made {self.calls} of {self.start + self.steps} steps and must make them all: "
                 "call step() after each optimizer step, or make it with fewer steps"
             )
         for linear in self.linears:
