@@ -1,0 +1,42 @@
+"""What the CUDA backend answers, with a device and without one."""
+
+import pytest
+
+import bsparse_core as bc
+
+DEVICES = bc.devices("cuda")
+with_device = pytest.mark.skipif(DEVICES == 0, reason="no NVIDIA device here")
+without_device = pytest.mark.skipif(DEVICES > 0, reason="an NVIDIA device is here")
+
+
+def pattern():
+    return bc.Pattern(64, 64, block=(64, 64), row_offsets=[0, 1], col_indices=[0])
+
+
+@without_device
+def test_a_missing_device_is_named_with_the_cure():
+    with pytest.raises(bc.Unsupported, match="context_desc.backend is 2 .*no NVIDIA device.*BSPARSE_BACKEND_CPU"):
+        bc.Context("cuda")
+
+
+@with_device
+def test_a_context_names_its_device():
+    assert ", sm" in bc.Context("cuda", device=DEVICES - 1).name
+
+
+@with_device
+def test_a_device_that_is_not_there_is_named():
+    with pytest.raises(bc.InvalidArgument, match=f"device is {DEVICES};.*0 to {DEVICES - 1}"):
+        bc.Context("cuda", device=DEVICES)
+
+
+@with_device
+@pytest.mark.parametrize("op", ["spmm", "spmm_t", "sddmm"])
+def test_a_product_without_a_kernel_is_refused(op):
+    with pytest.raises(bc.Unsupported, match=f"no bsr_{op} kernel: use the CPU backend"):
+        bc.Plan(bc.Context("cuda"), pattern(), op=op, dtype="f32")
+
+
+@pytest.mark.parametrize("op", ["spmm", "spmm_t", "sddmm"])
+def test_the_cpu_backend_of_the_same_library_serves(op):
+    assert bc.Plan(bc.Context("cpu"), pattern(), op=op, dtype="f32").kernel(1).startswith("cpu.")
