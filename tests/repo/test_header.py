@@ -41,7 +41,7 @@ def test_cffi_sees_the_layout_that_the_compiler_sees(tmp_path):
     for name in STRUCTS:
         expected |= {f"{name}.{field}": ffi.offsetof(name, field) for field, _ in ffi.typeof(name).fields}
     asks = [f"offsetof({key.replace('.', ', ')})" if "." in key else f"sizeof({key})" for key in expected]
-    lines = [f'    printf("%s %zu\\n", "{key}", {ask});' for key, ask in zip(expected, asks)]
+    lines = [f'    printf("%s %zu\\n", "{key}", {ask});' for key, ask in zip(expected, asks, strict=True)]
     program = compile_text(tmp_path, FIELDS % "\n".join(lines), "cc", "-std=c99")
     printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     assert dict(line.split() for line in printed.splitlines()) == {key: str(size) for key, size in expected.items()}

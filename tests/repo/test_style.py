@@ -8,11 +8,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = {".py", ".c", ".cc", ".cu", ".h", ".cuh", ".cmake", ".toml", ".md"}
 FOLDERS = ["cuda", "packages", "tests", "docs", ".ci"]
-OURS = sorted(
+MADE = {"build", "dist", "__pycache__"}
+OURS = [
     path
-    for path in [*ROOT.glob("*.*"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]
-    if path.suffix in KINDS and path.is_file() and not {"build", "dist", "__pycache__"} & set(path.relative_to(ROOT).parts)
-)
+    for path in sorted([*ROOT.glob("*.*"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))])
+    if path.suffix in KINDS and path.is_file() and not MADE & set(path.relative_to(ROOT).parts)
+]
 CODE = [path for path in OURS if path.suffix not in {".md", ".toml"}]
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|breakpoint\(\)|pdb\.set_trace")
 MACHINE_PATH = re.compile(r"(?<![\w.:/])/(tmp|work|root|home|opt)/\w")

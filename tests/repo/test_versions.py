@@ -27,7 +27,7 @@ def test_package_has_the_version_of_the_header(package):
     assert re.search(r'^version = "(.*)"', pyproject(package), flags=re.M)[1] == VERSION
 
 
-@pytest.mark.parametrize(("package", "below"), zip(PACKAGES[1:], PACKAGES[:-1]))
+@pytest.mark.parametrize(("package", "below"), zip(PACKAGES[1:], PACKAGES[:-1], strict=True))
 def test_package_pins_the_layer_below_exactly(package, below):
     assert f'"{below}=={VERSION}"' in pyproject(package)
 
