@@ -27,10 +27,16 @@ def test_package_has_the_version_of_the_header(package):
     assert re.search(r'^version = "(.*)"', pyproject(package), flags=re.M)[1] == VERSION
 
 
-@pytest.mark.parametrize(("package", "below"), zip(PACKAGES[1:], PACKAGES[:-1], strict=True))
+@pytest.mark.parametrize(("package", "below"), [(PACKAGES[1], PACKAGES[0]), (PACKAGES[2], PACKAGES[1])])
 def test_package_pins_the_layer_below_exactly(package, below):
     assert f'"{below}=={VERSION}"' in pyproject(package)
 
 
 def test_changelog_begins_with_the_version():
     assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)[1] == VERSION
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_package_states_another_version(package):
+    text = (ROOT / "packages" / package / "src" / package.replace("-", "_") / "__init__.py").read_text()
+    assert set(re.findall(r'__version__ = "(.*)"', text)) <= {VERSION}
