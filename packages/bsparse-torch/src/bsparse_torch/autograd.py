@@ -1,0 +1,69 @@
+"""Which operator is whose gradient.
+
+y = act(x W^T + bias) keeps aux, the value before the activation; with da = dy * act'(aux):
+dx = da W (grad_input), dW = da^T x at the stored blocks (grad_values), dbias = the sum of da over tokens.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bsparse_torch import ops
+
+_aten = torch.ops.aten
+
+ACTIVATION_GRADS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "relu": lambda dy, aux: _aten.threshold_backward(dy, aux, 0),
+    "gelu": lambda dy, aux: _aten.gelu_backward(dy, aux, approximate="none"),
+    "gelu_tanh": lambda dy, aux: _aten.gelu_backward(dy, aux, approximate="tanh"),
+    "silu": lambda dy, aux: _aten.silu_backward(dy, aux),
+}
+
+
+def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, values, bias, row_offsets, col_indices, key, out_features, in_features, activation, keep_aux = inputs
+    if activation != "none" and not keep_aux:
+        raise RuntimeError(
+            f"keep_aux is False with activation {activation!r}; its gradient needs aux: "
+            "call bsparse_torch.functional.block_sparse_linear, or pass keep_aux=True"
+        )
+    aux = output[1]
+    ctx.mark_non_differentiable(aux)
+    ctx.set_materialize_grads(False)
+    needs_x, needs_values = ctx.needs_input_grad[:2]
+    ctx.save_for_backward(
+        x if needs_values else None, values if needs_x else None, row_offsets, col_indices, aux if keep_aux else None
+    )
+    ctx.pattern = key, out_features, in_features
+    ctx.block = values.shape[1], values.shape[2]
+    ctx.activation = activation
+    ctx.bias_dtype = None if bias is None else bias.dtype
+
+
+def _linear_backward(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    dx = dvalues = dbias = None
+    if dy is not None:
+        x, values, row_offsets, col_indices, aux = ctx.saved_tensors
+        needs_x, needs_values, needs_bias = ctx.needs_input_grad[:3]
+        da = dy if ctx.activation == "none" else ACTIVATION_GRADS[ctx.activation](dy, aux)  # [..., out_features]
+        if needs_x:
+            dx = ops.grad_input(da, values, row_offsets, col_indices, *ctx.pattern)
+        if needs_values:
+            dvalues = ops.grad_values(da, x, row_offsets, col_indices, *ctx.pattern, *ctx.block)
+        if needs_bias:
+            dbias = da.reshape(-1, da.shape[-1]).sum(0, dtype=ctx.bias_dtype)
+    return dx, dvalues, dbias, None, None, None, None, None, None, None
+
+
+def _no_double_backward(ctx: Any, *grads: Tensor | None) -> None:
+    raise NotImplementedError(
+        "bsparse has no double backward: gradients of gradients through a block-sparse linear layer are not served; "
+        "convert the layer with to_linear() where you need them"
+    )
+
+
+torch.library.register_autograd("bsparse::linear", _linear_backward, setup_context=_linear_setup)
+torch.library.register_autograd("bsparse::grad_input", _no_double_backward)
+torch.library.register_autograd("bsparse::grad_values", _no_double_backward)

@@ -1,0 +1,118 @@
+"""Block-sparse functions of tensors."""
+
+import torch
+from torch import Tensor
+
+from bsparse_core import InvalidArgument
+from bsparse_torch import autograd, launch, ops  # noqa: F401  autograd and launch register with the operators
+from bsparse_torch.masks import tile
+from bsparse_torch.pattern import BlockPattern
+
+__all__ = ["block_sparse_linear", "pack", "unpack"]
+
+
+def block_sparse_linear(
+    x: Tensor,
+    values: Tensor,
+    pattern: BlockPattern,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+) -> Tensor:
+    """y = act(x W^T + bias), where W [out_features, in_features] is stored as the blocks of a pattern.
+
+    Args:
+        x: [..., in_features], any strides; float32, float16, bfloat16, or on the CPU float64.
+        values: [blocks, block_rows, block_cols], of x's dtype and on its device.
+        bias: [out_features], of x's dtype or float32.
+        activation: None, "relu", "gelu", "gelu_tanh" or "silu"; fused into the product.
+
+    Returns:
+        y [..., out_features], contiguous, of x's dtype. Under torch.autocast x and values are cast to its dtype.
+
+    Raises:
+        bsparse_torch.InvalidArgument: shapes, dtypes or devices that do not fit; the message names both sides.
+        bsparse_torch.Unsupported: a device or dtype that no kernel serves.
+    """
+    if not isinstance(pattern, BlockPattern):
+        raise InvalidArgument(f"pattern is a {type(pattern).__name__}; it must be a BlockPattern")
+    if tuple(values.shape) != pattern.values_shape:
+        raise InvalidArgument(
+            f"values has shape {list(values.shape)}; this pattern needs {list(pattern.values_shape)}: "
+            "pass the values that belong to it"
+        )
+    return linear(x, values, bias, pattern, pattern.row_offsets, pattern.col_indices, activation)
+
+
+def linear(
+    x: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    pattern: BlockPattern,
+    row_offsets: Tensor,
+    col_indices: Tensor,
+    activation: str | None = None,
+) -> Tensor:
+    """block_sparse_linear with the index tensors given apart, as a layer's buffers are."""
+    _check_kind("x", x)
+    _check_kind("values", values)
+    name = "none" if activation is None else activation
+    if name not in ops.ACTIVATIONS:
+        raise InvalidArgument(f"activation is {activation!r}; it must be None, {_quoted(ops.ACTIVATIONS[1:])}")
+    device = x.device
+    if device != values.device:
+        raise InvalidArgument(
+            f"x is on {device}, values is on {values.device}; both must be on one device: move one of them"
+        )
+    if device.type in ("cpu", "cuda") and torch.is_autocast_enabled(device.type):
+        x, values, bias = _autocast(torch.get_autocast_dtype(device.type), x, values, bias)
+    keep_aux = activation is not None and torch.is_grad_enabled() and _any_requires_grad(x, values, bias)
+    pattern_arguments = row_offsets, col_indices, pattern.key, pattern.rows, pattern.cols
+    result: tuple[Tensor, Tensor] = ops.linear(x, values, bias, *pattern_arguments, name, keep_aux)
+    return result[0]
+
+
+def pack(dense: Tensor, pattern: BlockPattern) -> Tensor:
+    """The stored blocks of dense [out_features, in_features]: [blocks, block_rows, block_cols], zero in the padding."""
+    if tuple(dense.shape) != pattern.shape:
+        raise InvalidArgument(f"dense has shape {list(dense.shape)}; the pattern's is {list(pattern.shape)}")
+    pattern = pattern.to(dense.device)
+    return tile(dense, pattern.block)[pattern.row_indices(), pattern.col_indices].contiguous()
+
+
+def unpack(values: Tensor, pattern: BlockPattern) -> Tensor:
+    """Stored blocks as dense [out_features, in_features], zero where no block is stored. Differentiable."""
+    if tuple(values.shape) != pattern.values_shape:
+        raise InvalidArgument(f"values has shape {list(values.shape)}; the pattern needs {list(pattern.values_shape)}")
+    pattern = pattern.to(values.device)
+    grid, block = pattern.grid, pattern.block
+    dense = values.new_zeros(grid[0] * block[0], grid[1] * block[1])  # padded [R * block_rows, C * block_cols]
+    tile(dense, block)[pattern.row_indices(), pattern.col_indices] = values
+    return dense[: pattern.rows, : pattern.cols].contiguous()
+
+
+def _check_kind(name: str, tensor: Tensor) -> None:
+    """Raises InvalidArgument for what the dispatcher would send elsewhere: sparse, nested, or no tensor at all."""
+    if not isinstance(tensor, Tensor):
+        raise InvalidArgument(f"{name} is a {type(tensor).__name__}; it must be a tensor")
+    if tensor.layout is not torch.strided:
+        raise InvalidArgument(f"{name} has layout {tensor.layout}; it must be strided: pass {name}.to_dense()")
+
+
+def _autocast(
+    dtype: torch.dtype, x: Tensor, values: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """What autocast does to a linear layer: float operands but float64 are cast; a float32 bias is served as it is."""
+    casts = (torch.float32, torch.float16, torch.bfloat16)
+    x = x.to(dtype) if x.dtype in casts else x
+    values = values.to(dtype) if values.dtype in casts else values
+    if bias is not None and bias.dtype in casts[1:]:
+        bias = bias.to(dtype)
+    return x, values, bias
+
+
+def _any_requires_grad(x: Tensor, values: Tensor, bias: Tensor | None) -> bool:
+    return x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
+
+
+def _quoted(names: tuple[str, ...]) -> str:
+    return ", ".join(f'"{name}"' for name in names[:-1]) + f' or "{names[-1]}"'

@@ -1,0 +1,123 @@
+"""The operators on real tensors: from tensors to addresses, leading dimensions, workspace and stream.
+
+One implementation serves the CPU and CUDA: the plan belongs to the tensors' device, and memory comes from torch.
+"""
+
+import torch
+from torch import Tensor
+
+from bsparse_torch import ops, plans
+
+
+def matrix(dense: Tensor) -> tuple[Tensor, int, int]:
+    """Dense [..., n] as [tokens, n], its tokens and its leading dimension; a copy only where strides allow no view."""
+    features = dense.shape[-1]
+    flat = dense.reshape(-1, features)  # [tokens, n]
+    tokens = flat.shape[0]
+    if (features > 1 and flat.stride(1) != 1) or (tokens > 1 and flat.stride(0) < features):
+        flat = flat.contiguous()
+    return flat, tokens, flat.stride(0) if tokens > 1 else features
+
+
+def _run(prepared: plans.Prepared, device: torch.device, tokens: int, operands: dict[str, int]) -> None:
+    """Runs a plan on addresses, on the device's current stream, with scratch memory from torch."""
+    plan, schedule = prepared
+    size = plan.workspace_bytes(tokens)
+    workspace = torch.empty(size, dtype=torch.uint8, device=device) if size else None  # torch aligns to 64 bytes
+    if workspace is not None:
+        operands["workspace"] = workspace.data_ptr()
+    if schedule is not None:
+        operands["schedule"] = schedule.data_ptr()
+    if device.type == "cpu":
+        plan.run(tokens=tokens, **operands)
+        return
+    with torch.cuda.device(device):
+        plan.run(tokens=tokens, stream=torch.cuda.current_stream(device).cuda_stream, **operands)
+
+
+def linear(
+    x: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    row_offsets: Tensor,
+    col_indices: Tensor,
+    pattern_key: int,
+    out_features: int,
+    in_features: int,
+    activation: str,
+    keep_aux: bool,
+) -> tuple[Tensor, Tensor]:
+    """y [..., out_features] = act(x W^T + bias), and aux: the value before the activation, or an empty tensor."""
+    shape = (out_features, in_features)
+    ops.check_linear(x, values, bias, col_indices.shape[0], shape)
+    block = (values.shape[1], values.shape[2])
+    host = plans.find(pattern_key, row_offsets, col_indices, shape, block)
+    y = torch.empty(*x.shape[:-1], out_features, dtype=x.dtype, device=x.device)
+    aux = torch.empty_like(y) if keep_aux else torch.empty(0, dtype=x.dtype, device=x.device)
+    flat, tokens, ld = matrix(x)
+    if not tokens:
+        return y, aux
+    values = values.contiguous()
+    operands = {"b": flat.data_ptr(), "ldb": ld, "values": values.data_ptr(), "d": y.data_ptr(), "ldd": out_features}
+    if keep_aux:
+        operands.update(aux=aux.data_ptr(), ldaux=out_features)
+    bias_dtype = None
+    if bias is not None:
+        bias = bias.contiguous()
+        bias_dtype = bias.dtype
+        operands["bias"] = bias.data_ptr()
+    _run(host.plan("spmm", x.dtype, x.device, activation, bias_dtype), x.device, tokens, operands)
+    return y, aux
+
+
+def grad_input(
+    dy: Tensor,
+    values: Tensor,
+    row_offsets: Tensor,
+    col_indices: Tensor,
+    pattern_key: int,
+    out_features: int,
+    in_features: int,
+) -> Tensor:
+    """dx [..., in_features] = dy W."""
+    ops.check_grad_input(dy, values, col_indices.shape[0], out_features)
+    block = (values.shape[1], values.shape[2])
+    host = plans.find(pattern_key, row_offsets, col_indices, (out_features, in_features), block)
+    dx = torch.empty(*dy.shape[:-1], in_features, dtype=dy.dtype, device=dy.device)
+    flat, tokens, ld = matrix(dy)
+    if not tokens:
+        return dx
+    values = values.contiguous()
+    operands = {"b": flat.data_ptr(), "ldb": ld, "values": values.data_ptr(), "d": dx.data_ptr(), "ldd": in_features}
+    _run(host.plan("spmm_t", dy.dtype, dy.device, "none", None), dy.device, tokens, operands)
+    return dx
+
+
+def grad_values(
+    dy: Tensor,
+    x: Tensor,
+    row_offsets: Tensor,
+    col_indices: Tensor,
+    pattern_key: int,
+    out_features: int,
+    in_features: int,
+    block_rows: int,
+    block_cols: int,
+) -> Tensor:
+    """dW [blocks, block_rows, block_cols] = dy^T x at the stored blocks, zero in the padding."""
+    shape = (out_features, in_features)
+    ops.check_grad_values(dy, x, shape)
+    host = plans.find(pattern_key, row_offsets, col_indices, shape, (block_rows, block_cols))
+    blocks = col_indices.shape[0]
+    flat_dy, tokens, ld_dy = matrix(dy)
+    if not tokens or not blocks:
+        return torch.zeros(blocks, block_rows, block_cols, dtype=x.dtype, device=x.device)
+    dw = torch.empty(blocks, block_rows, block_cols, dtype=x.dtype, device=x.device)
+    flat_x, _, ld_x = matrix(x)
+    operands = {"a": flat_dy.data_ptr(), "lda": ld_dy, "b": flat_x.data_ptr(), "ldb": ld_x, "values": dw.data_ptr()}
+    _run(host.plan("sddmm", x.dtype, x.device, "none", None), x.device, tokens, operands)
+    return dw
+
+
+for _name, _function in (("linear", linear), ("grad_input", grad_input), ("grad_values", grad_values)):
+    torch.library.impl(f"bsparse::{_name}", ("cpu", "cuda"), _function)

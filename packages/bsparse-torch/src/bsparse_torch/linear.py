@@ -1,0 +1,338 @@
+"""BlockSparseLinear: a linear layer that stores and multiplies only some blocks of its weight."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bsparse_core import BsparseError, InvalidArgument, Unsupported
+from bsparse_torch import functional, init, masks, optim, state
+from bsparse_torch.pattern import BLOCK, BlockPattern, check_format
+from bsparse_torch.plans import DTYPE_NAMES
+from bsparse_torch.report import report
+from bsparse_torch.standin import DenseWeight
+
+
+class BlockSparseLinear(nn.Module):
+    """y = x W^T + bias, where W [out_features, in_features] is stored as blocks.
+
+    Args:
+        in_features, out_features: any sizes; edge blocks are stored whole, their padding stays zero.
+        density: fraction of the blocks to store, in (0, 1]; used where pattern is a name.
+        block: block_rows (along out_features) and block_cols (along in_features), or one int.
+        format: "bsr".
+        pattern: "balanced" (the same number of blocks in every block row), "random", a bool block mask, or a
+            BlockPattern, whose block it then takes.
+        generator: draws the pattern and the first values; None: torch's own.
+
+    `values` [blocks, block_rows, block_cols] is an ordinary Parameter; `row_offsets` and `col_indices` are buffers.
+    There is no Parameter `weight`: `layer.weight` can be asked for dtype, device and shape, and nothing else.
+
+    Raises:
+        bsparse_torch.InvalidArgument: an argument out of its range; the message names it.
+        bsparse_torch.Unsupported: a format that this version does not serve.
+    """
+
+    values: nn.Parameter
+    bias: nn.Parameter | None
+    row_offsets: Tensor  # int32 [R + 1]
+    col_indices: Tensor  # int32 [blocks]
+    _pattern: BlockPattern | None  # None until the buffers are read; its tensors are the buffers
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        density: float = 0.5,
+        block: Any = BLOCK,
+        format: str = "bsr",
+        pattern: str | Tensor | BlockPattern = "balanced",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        check_format(format)
+        made = _make_pattern((out_features, in_features), density, block, pattern, generator)
+        self._build(in_features, out_features, made.blocks, made.block, bias, device, dtype)
+        self._bind(made.to(self.values.device))
+        self.reset_parameters(generator)
+
+    def _build(
+        self,
+        in_features: int,
+        out_features: int,
+        blocks: int,
+        block: tuple[int, int],
+        bias: bool,
+        device: Any,
+        dtype: torch.dtype | None,
+    ) -> None:
+        """An uninitialised layer without a pattern."""
+        super().__init__()
+        dtype = dtype or torch.get_default_dtype()
+        if dtype not in DTYPE_NAMES:
+            raise InvalidArgument(f"dtype is {dtype}; it must be torch.float32, float16, bfloat16 or float64")
+        row_blocks, _ = masks.block_grid((out_features, in_features), block)
+        self.in_features, self.out_features, self.block, self.format = in_features, out_features, block, "bsr"
+        self.values = nn.Parameter(torch.empty(blocks, *block, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
+        self.register_buffer("row_offsets", torch.zeros(row_blocks + 1, dtype=torch.int32, device=device))
+        self.register_buffer("col_indices", torch.zeros(blocks, dtype=torch.int32, device=device))
+        self._pattern = None
+
+    # making one ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def empty(
+        cls,
+        in_features: int,
+        out_features: int,
+        blocks: int,
+        block: Any = BLOCK,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> "BlockSparseLinear":
+        """A placeholder with room for so many blocks and no pattern yet: load a state_dict, or set its tensors."""
+        layer = cls.__new__(cls)
+        layer._build(in_features, out_features, blocks, masks.block_pair(block), bias, device, dtype)
+        return layer
+
+    @classmethod
+    def from_linear(
+        cls,
+        linear: nn.Linear,
+        density: float | None = None,
+        block: Any = BLOCK,
+        *,
+        choose: str = "magnitude",
+        mask: Tensor | None = None,
+        format: str = "bsr",
+    ) -> "BlockSparseLinear":
+        """The blocks of a dense layer that are worth keeping, their weights unchanged.
+
+        Args:
+            density: fraction of the blocks to keep; None: 0.5 with "magnitude".
+            choose: "magnitude": the blocks of largest L2 norm over the whole matrix; "nonzero": every block that
+                holds a nonzero.
+            mask: bool [block rows, block columns], instead of both.
+
+        dtype, device, requires_grad and the training flag are those of linear; nothing is shared with it.
+        """
+        check_format(format)
+        weight, pair = linear.weight, masks.block_pair(block)
+        if mask is None:
+            mask = masks.choose_blocks(weight, pair, density, choose)
+        elif density is not None or choose != "magnitude":
+            raise InvalidArgument(f"mask is given beside density = {density} and choose = {choose!r}: pass only one")
+        pattern = BlockPattern.from_mask(mask, pair, (weight.shape[0], weight.shape[1]), weight.device)
+        values = nn.Parameter(functional.pack(weight.detach(), pattern), weight.requires_grad)
+        bias = None
+        if linear.bias is not None:
+            bias = nn.Parameter(linear.bias.detach().clone(), linear.bias.requires_grad)
+        return cls._of(pattern, values, bias).train(linear.training)
+
+    @classmethod
+    def from_torch_bsr(cls, bsr: Tensor, bias: Tensor | None = None) -> "BlockSparseLinear":
+        """A layer over the values of a torch BSR tensor [out_features, in_features] and over bias, without a copy."""
+        if bsr.layout is not torch.sparse_bsr or bsr.dim() != 2:
+            raise InvalidArgument(
+                f"bsr is {bsr.dim()}-D with layout {bsr.layout}; it must be 2-D torch.sparse_bsr: "
+                "pass dense.to_sparse_bsr((64, 64))"
+            )
+        values = bsr.values().detach()  # [blocks, block_rows, block_cols]
+        shape, block = (bsr.shape[0], bsr.shape[1]), (values.shape[1], values.shape[2])
+        pattern = BlockPattern(bsr.crow_indices(), bsr.col_indices(), shape, block)
+        return cls._of(pattern, nn.Parameter(values), None if bias is None else nn.Parameter(bias.detach()))
+
+    @classmethod
+    def _of(cls, pattern: BlockPattern, values: nn.Parameter, bias: nn.Parameter | None) -> "BlockSparseLinear":
+        """A layer that holds these tensors."""
+        layer = cls.empty(pattern.cols, pattern.rows, 0, pattern.block, False, "meta", values.dtype)
+        layer.values, layer.bias = values, bias
+        layer._bind(pattern)
+        return layer
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draws values and bias as nn.Linear does, for the fan-in that the pattern leaves; see init.uniform."""
+        if not self.values.is_meta:
+            init.uniform(self.values, self.bias, self.pattern, generator)
+
+    # using it --------------------------------------------------------------------------------------------------
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., in_features] to y [..., out_features]."""
+        return functional.linear(x, self.values, self.bias, self.pattern, self.row_offsets, self.col_indices)
+
+    @property
+    def pattern(self) -> BlockPattern:
+        """Which blocks are stored. Read anew from the buffers, and checked, where these were set from outside."""
+        return self._pattern or self.refresh_pattern()
+
+    @property
+    def density(self) -> float:
+        """Stored blocks over all blocks."""
+        return self.pattern.density
+
+    @property
+    def weight(self) -> DenseWeight:
+        """A stand-in with the dense weight's dtype, device and shape. Computing with it raises Unsupported."""
+        return DenseWeight(self.values, (self.out_features, self.in_features))
+
+    def to_dense(self) -> Tensor:
+        """The dense weight [out_features, in_features]. Differentiable."""
+        return functional.unpack(self.values, self.pattern)
+
+    def to_linear(self) -> nn.Linear:
+        """An nn.Linear with the same outputs: the blocks that are not stored become zeros."""
+        linear = nn.Linear(self.in_features, self.out_features, bias=False, device="meta", dtype=self.values.dtype)
+        linear.weight = nn.Parameter(self.to_dense().detach(), self.values.requires_grad)
+        if self.bias is not None:
+            linear.bias = nn.Parameter(self.bias.detach().clone(), self.bias.requires_grad)
+        return linear.train(self.training)
+
+    def to_torch_bsr(self) -> Tensor:
+        """The weight as a torch.sparse_bsr tensor that shares the values' storage."""
+        if self.out_features % self.block[0] or self.in_features % self.block[1]:
+            raise Unsupported(
+                f"torch's BSR has no edge blocks: {self.out_features} x {self.in_features} is not a multiple of block "
+                f"{self.block[0]} x {self.block[1]}; use to_dense()"
+            )
+        size = (self.out_features, self.in_features)
+        return torch.sparse_bsr_tensor(self.row_offsets, self.col_indices, self.values.detach(), size)
+
+    def report(self, tokens: int = 128) -> dict[str, Any]:
+        """Plain data: format, block, blocks, density, dtype, device; kernels of forward, grad_input and grad_weight for
+        this many tokens; bytes of the weight and bias, dense and sparse; dense_path and dense_path_reason."""
+        return report(self.values, self.bias, self.pattern, tokens)
+
+    # changing its pattern --------------------------------------------------------------------------------------
+
+    def set_pattern(self, pattern: BlockPattern | Tensor, fill: float = 0.0, optimizer: Any = None) -> None:
+        """Takes another pattern of the same block, in place; blocks that both store keep their values.
+
+        Args:
+            pattern: a BlockPattern, or a bool block mask.
+            fill: the value of new blocks.
+            optimizer: the one that trains values: its state moves with the blocks and is zero for new ones.
+
+        The Parameter stays the same object; its gradient is dropped.
+        """
+        if isinstance(pattern, Tensor):
+            pattern = BlockPattern.from_mask(pattern, self.block, (self.out_features, self.in_features))
+        _check_fits(pattern, (self.out_features, self.in_features), self.block)
+        if optimizer is not None:
+            optim.check_holds(optimizer, self.values)
+        pattern = pattern.to(self.values.device)
+        source, target = optim.common_blocks(self.pattern, pattern)
+        values = optim.move_blocks(self.values.detach(), source, target, pattern.blocks, fill)
+        init.zero_padding(values, pattern)
+        if optimizer is not None:
+            optim.move_state(optimizer, self.values, source, target, pattern.blocks)
+        self._resize(values)
+        self._bind(pattern)
+
+    def refresh_pattern(self) -> BlockPattern:
+        """Reads the pattern from row_offsets and col_indices, after they were set or written to from outside.
+
+        Raises InvalidArgument where they are not a pattern, or not the one that values has room for.
+        """
+        pattern = BlockPattern(self.row_offsets, self.col_indices, (self.out_features, self.in_features), self.block)
+        state.check_values(self.values, pattern)
+        self._bind(pattern)
+        return pattern
+
+    def _bind(self, pattern: BlockPattern) -> None:
+        self._buffers["row_offsets"], self._buffers["col_indices"] = pattern.row_offsets, pattern.col_indices
+        self._pattern = pattern
+
+    def _resize(self, values: Tensor) -> None:
+        """Gives the Parameter other values, perhaps more or fewer blocks."""
+        if values.shape != self.values.shape:
+            optim.watch(self.values)
+        self.values.data = values
+        self.values.grad = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("row_offsets", "col_indices"):
+            self._pattern = None
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BlockSparseLinear":
+        """What .to(), .cuda() and to_empty() call. The buffers follow, and are filled anew from the host's pattern."""
+        pattern, before = self._pattern, (self.row_offsets, self.col_indices)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if pattern is not None and (self.row_offsets is not before[0] or self.col_indices is not before[1]):
+            self._bind(pattern.copied_to(self.row_offsets.device))
+        return self
+
+    # saving and loading ----------------------------------------------------------------------------------------
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """{version, format, block, in_features, out_features}."""
+        return state.extra_state(self.format, self.block, self.in_features, self.out_features)
+
+    def set_extra_state(self, found: Any) -> None:
+        """Checks a checkpoint's extra state; it changes nothing."""
+        state.check_extra_state(found, self.get_extra_state())
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Checks everything first, makes room for the checkpoint's blocks, then lets torch copy or assign."""
+        try:
+            pattern = state.read_pattern(state_dict, prefix, self.get_extra_state(), self.bias)
+        except BsparseError as error:
+            error_msgs.append(state.sentence(prefix, error))
+            return
+        if pattern is not None:
+            if pattern.values_shape != tuple(self.values.shape):
+                self._resize(self.values.new_empty(pattern.values_shape))
+            self._bind(pattern.copied_to(self.values.device))
+        rest = (strict, missing_keys, unexpected_keys, error_msgs)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+        if pattern is not None:
+            self._bind(pattern.copied_to(self.values.device))
+
+    def extra_repr(self) -> str:
+        shape = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        stored = "no pattern yet" if self._pattern is None else f"density={self.density:.3g}"
+        return f"{shape}, format={self.format!r}, block={self.block}, blocks={self.values.shape[0]}, {stored}"
+
+
+def _make_pattern(
+    shape: tuple[int, int], density: float, block: Any, pattern: Any, generator: torch.Generator | None
+) -> BlockPattern:
+    """The pattern that the constructor's arguments describe, on the CPU."""
+    if isinstance(pattern, BlockPattern):
+        _check_fits(pattern, shape, pattern.block if block == BLOCK else masks.block_pair(block))
+        return pattern
+    if isinstance(pattern, Tensor):
+        return BlockPattern.from_mask(pattern, block, shape, "cpu")
+    if pattern == "balanced":
+        return BlockPattern.balanced(shape, density, block, generator=generator)
+    if pattern == "random":
+        return BlockPattern.random(shape, density, block, generator=generator)
+    raise InvalidArgument(
+        f'pattern is {pattern!r}; it must be "balanced", "random", a bool block mask or a BlockPattern'
+    )
+
+
+def _check_fits(pattern: Any, shape: tuple[int, int], block: tuple[int, int]) -> None:
+    """Raises InvalidArgument unless pattern is one of this shape and block."""
+    if not isinstance(pattern, BlockPattern):
+        raise InvalidArgument(f"pattern is a {type(pattern).__name__}; it must be a BlockPattern or a bool block mask")
+    if pattern.shape != shape or pattern.block != block:
+        raise InvalidArgument(
+            f"pattern has shape {pattern.shape} in blocks of {pattern.block}; the layer is {shape} in blocks of {block}"
+        )

@@ -1,0 +1,228 @@
+"""BlockPattern: which blocks of a weight are stored, as torch tensors."""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import bsparse_core as bc
+from bsparse_torch import masks, plans
+
+BLOCK = (64, 64)
+_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def check_format(format: Any) -> None:
+    """Raises unless this version serves the format."""
+    if format in ("semi24", "bsr24", "bitmap"):
+        raise bc.Unsupported(f'{format} is not served by this version of bsparse_torch: pass format="bsr"')
+    if format != "bsr":
+        raise bc.InvalidArgument(f'format is {format!r}; it must be "bsr"')
+
+
+class BlockPattern:
+    """The stored blocks of a weight [rows, cols] = [out_features, in_features], row by row. Immutable.
+
+    Args:
+        row_offsets: [ceil(rows / block_rows) + 1] integers: where each block row begins among the blocks.
+        col_indices: [blocks] integers: the block column of each block, ascending within a block row.
+        shape: (rows, cols) in elements; they need not be multiples of the block.
+        block: (block_rows, block_cols), or one int for a square block.
+
+    Equal patterns compare equal, whatever their device. `key` is a digest of the contents, the same in every process.
+    int32 tensors are kept as they are, without a copy: do not write to them.
+
+    Raises:
+        bsparse_torch.InvalidArgument: index arrays or sizes that break a rule; the message names it.
+    """
+
+    __slots__ = ("__weakref__", "host", "block", "cols", "col_indices", "key", "row_offsets", "rows")
+
+    host: plans.HostPattern  # for this package: plans hang on it
+    rows: int
+    cols: int
+    block: tuple[int, int]
+    key: int
+    row_offsets: Tensor  # int32 [R + 1]
+    col_indices: Tensor  # int32 [blocks]
+
+    def __init__(self, row_offsets: Any, col_indices: Any, shape: tuple[int, int], block: Any = BLOCK) -> None:
+        row_offsets, rows_host = _index("row_offsets", row_offsets)
+        col_indices, cols_host = _index("col_indices", col_indices)
+        if row_offsets.device != col_indices.device:
+            raise bc.InvalidArgument(
+                f"row_offsets is on {row_offsets.device}, col_indices on {col_indices.device}; they must be on one device"
+            )
+        pattern = bc.Pattern(*shape, masks.block_pair(block), rows_host, cols_host)
+        self._fill(plans.register(pattern), row_offsets, col_indices)
+
+    def _fill(self, host: plans.HostPattern, row_offsets: Tensor, col_indices: Tensor) -> None:
+        pattern = host.pattern
+        fields = (host, pattern.rows, pattern.cols, pattern.block, pattern.key, row_offsets, col_indices)
+        names = ("host", "rows", "cols", "block", "key", "row_offsets", "col_indices")
+        for name, field in zip(names, fields, strict=True):
+            object.__setattr__(self, name, field)
+
+    @classmethod
+    def _make(cls, host: plans.HostPattern, row_offsets: Tensor, col_indices: Tensor) -> "BlockPattern":
+        """A pattern whose index tensors are known to hold the host pattern's indices."""
+        made = cls.__new__(cls)
+        made._fill(host, row_offsets, col_indices)
+        return made
+
+    @classmethod
+    def from_mask(
+        cls, mask: Tensor, block: Any = BLOCK, shape: tuple[int, int] | None = None, device: Any = None
+    ) -> "BlockPattern":
+        """The pattern of the blocks where mask, bool [block rows, block columns], is True.
+
+        Args:
+            shape: (out_features, in_features) where these are not multiples of the block; None: they are.
+            device: where the index tensors go; None: the mask's.
+        """
+        pair = masks.block_pair(block)
+        if shape is None and isinstance(mask, Tensor) and mask.dim() == 2:
+            shape = mask.shape[0] * pair[0], mask.shape[1] * pair[1]
+        if shape is None:
+            raise bc.InvalidArgument(f"mask is {mask!r}; it must be a bool tensor [block rows, block columns]")
+        masks.check_mask(mask, masks.block_grid(shape, pair))
+        device = mask.device if device is None else torch.device(device)
+        mask = mask.cpu()
+        row_offsets = torch.zeros(mask.shape[0] + 1, dtype=torch.int32, device="cpu")  # [R + 1]
+        row_offsets[1:] = mask.sum(1).cumsum(0)
+        col_indices = mask.nonzero()[:, 1].to(torch.int32)  # [blocks]
+        return cls(row_offsets, col_indices, shape, pair).to(device)
+
+    @classmethod
+    def random(
+        cls,
+        shape: tuple[int, int],
+        density: float = 0.5,
+        block: Any = BLOCK,
+        *,
+        generator: torch.Generator | None = None,
+        device: Any = "cpu",
+    ) -> "BlockPattern":
+        """Blocks drawn evenly over the whole weight [out_features, in_features]; see masks.random."""
+        pair = masks.block_pair(block)
+        mask = masks.random(*masks.block_grid(shape, pair), density, generator=generator)
+        return cls.from_mask(mask, pair, shape, device)
+
+    @classmethod
+    def balanced(
+        cls,
+        shape: tuple[int, int],
+        density: float = 0.5,
+        block: Any = BLOCK,
+        *,
+        generator: torch.Generator | None = None,
+        device: Any = "cpu",
+    ) -> "BlockPattern":
+        """The same number of blocks in every block row; see masks.balanced."""
+        pair = masks.block_pair(block)
+        mask = masks.balanced(*masks.block_grid(shape, pair), density, generator=generator)
+        return cls.from_mask(mask, pair, shape, device)
+
+    format = "bsr"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, cols) = (out_features, in_features)."""
+        return self.rows, self.cols
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks are stored."""
+        return self.host.pattern.blocks
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Block rows and block columns."""
+        return self.host.pattern.row_blocks, self.host.pattern.col_blocks
+
+    @property
+    def density(self) -> float:
+        """Stored blocks over all blocks."""
+        return self.host.pattern.density
+
+    @property
+    def device(self) -> torch.device:
+        """Where the index tensors are."""
+        return self.row_offsets.device
+
+    @property
+    def values_shape(self) -> tuple[int, int, int]:
+        """[blocks, block_rows, block_cols]."""
+        return self.blocks, *self.block
+
+    def row_indices(self) -> Tensor:
+        """The block row of each block: int64 [blocks]."""
+        rows = torch.arange(self.grid[0], device=self.device)
+        return rows.repeat_interleave(self.row_offsets.diff(), output_size=self.blocks)
+
+    def mask(self) -> Tensor:
+        """Bool [block rows, block columns]: True where a block is stored."""
+        mask = torch.zeros(self.grid, dtype=torch.bool, device=self.device)
+        mask[self.row_indices(), self.col_indices] = True
+        return mask
+
+    def to(self, device: Any) -> "BlockPattern":
+        """The same pattern with its index tensors on another device, copied there from host memory."""
+        device = torch.device(device)
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+        return self if device == self.device else self.copied_to(device)
+
+    def copied_to(self, device: Any) -> "BlockPattern":
+        """The same pattern with index tensors of its own, copied from host memory to a device."""
+        host = self.host.pattern
+        return self._make(self.host, _tensor(host.row_offsets).to(device), _tensor(host.col_indices).to(device))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} of a BlockPattern is fixed: make another BlockPattern")
+
+    def __eq__(self, other: object) -> bool:
+        return self.host.pattern == other.host.pattern if isinstance(other, BlockPattern) else NotImplemented
+
+    def __hash__(self) -> int:
+        return self.key
+
+    def __copy__(self) -> "BlockPattern":
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "BlockPattern":
+        return self._make(self.host, deepcopy(self.row_offsets, memo), deepcopy(self.col_indices, memo))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (self.host.pattern, self.row_offsets, self.col_indices)
+
+    def __repr__(self) -> str:
+        return (
+            f"BlockPattern(shape={self.shape}, block={self.block}, blocks={self.blocks}, density={self.density:.3g}, "
+            f"device={str(self.device)!r})"
+        )
+
+
+def _unpickle(pattern: bc.Pattern, row_offsets: Tensor, col_indices: Tensor) -> BlockPattern:
+    return BlockPattern._make(plans.register(pattern), row_offsets, col_indices)
+
+
+def _index(name: str, values: Any) -> tuple[Tensor, list[int]]:
+    """Indices given from outside as an int32 tensor and as host integers; ranges are core's to check."""
+    tensor = values if isinstance(values, Tensor) else torch.tensor(values, device="cpu")
+    if tensor.numel() and tensor.dtype not in _INTEGERS:
+        raise bc.InvalidArgument(f"{name} has dtype {tensor.dtype}; it must be torch.int32")
+    if tensor.dim() != 1:
+        raise bc.InvalidArgument(f"{name} has shape {list(tensor.shape)}; it must be 1-D")
+    if tensor.is_meta:
+        raise bc.InvalidArgument(f"{name} is on the meta device and holds no indices: load it, or use to_empty first")
+    tensor = tensor.detach()
+    return tensor.to(torch.int32).contiguous(), tensor.tolist()
+
+
+def _tensor(indices: memoryview) -> Tensor:
+    """A host tensor int32 with a copy of core's indices."""
+    if not len(indices):
+        return torch.empty(0, dtype=torch.int32, device="cpu")
+    return torch.frombuffer(bytearray(indices), dtype=torch.int32)

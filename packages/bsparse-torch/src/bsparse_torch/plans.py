@@ -1,0 +1,135 @@
+"""Host patterns and their plans: one of each for everything in the process that has the same pattern.
+
+Graphs and op calls carry a pattern as its key, a digest of its contents, with its index tensors. `find` turns the key
+into the host pattern. Where the process has not seen the key (an exported program in a fresh process) it rebuilds
+the pattern from the index tensors, once; otherwise it never reads them.
+"""
+
+import threading
+import weakref
+from collections import OrderedDict
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+import bsparse_core as bc
+
+REBUILT_KEPT = 1024  # patterns rebuilt for graphs that no BlockPattern keeps alive: more than a large model's layers
+
+DTYPE_NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64"}
+
+
+class Prepared(NamedTuple):
+    """A plan, ready to run on its device."""
+
+    plan: bc.Plan
+    schedule: Tensor | None  # uint8 [schedule_bytes] on the device; None where a plan needs none
+
+
+class HostPattern:
+    """A validated pattern in host memory, with the plans made for it so far. Threads may share it."""
+
+    def __init__(self, pattern: bc.Pattern) -> None:
+        self.pattern = pattern
+        self.geometry = (pattern.rows, pattern.cols, *pattern.block, pattern.blocks)
+        self._plans: dict[tuple[object, ...], Prepared] = {}
+        self._lock = threading.Lock()
+
+    def plan(
+        self, op: str, dtype: torch.dtype, device: torch.device, epilogue: str, bias_dtype: torch.dtype | None
+    ) -> Prepared:
+        """The plan of one product, made at the first call. Raises bc.Unsupported where no kernel serves it."""
+        threads = torch.get_num_threads() if device.type == "cpu" else 0
+        key = (op, dtype, device.type, device.index, epilogue, bias_dtype, threads)
+        found = self._plans.get(key)
+        if found is None:
+            with self._lock:
+                found = self._plans.get(key) or self._make(op, dtype, device, epilogue, bias_dtype, threads)
+                self._plans[key] = found
+        return found
+
+    def _make(
+        self,
+        op: str,
+        dtype: torch.dtype,
+        device: torch.device,
+        epilogue: str,
+        bias_dtype: torch.dtype | None,
+        threads: int,
+    ) -> Prepared:
+        plan = bc.Plan(
+            _context(device, threads),
+            self.pattern,
+            op=op,
+            dtype=DTYPE_NAMES[dtype],
+            bias_dtype=None if bias_dtype is None else DTYPE_NAMES[bias_dtype],
+            epilogue=epilogue,
+        )
+        if not plan.schedule_bytes:
+            return Prepared(plan, None)
+        schedule = torch.empty(plan.schedule_bytes, dtype=torch.uint8, device=device)
+        stream = torch.cuda.current_stream(device)
+        plan.upload(schedule.data_ptr(), stream.cuda_stream)
+        stream.synchronize()  # once per plan: any stream may use the schedule from here on
+        return Prepared(plan, schedule)
+
+
+_lock = threading.Lock()
+_hosts: "weakref.WeakValueDictionary[int, HostPattern]" = weakref.WeakValueDictionary()  # by key
+_rebuilt: "OrderedDict[int, HostPattern]" = OrderedDict()  # keeps the latest REBUILT_KEPT of _hosts alive
+_contexts: dict[tuple[str, int, int], bc.Context] = {}
+
+
+def register(pattern: bc.Pattern) -> HostPattern:
+    """The process's host pattern equal to this one; it lives as long as someone holds it."""
+    with _lock:
+        host = _hosts.get(pattern.key)
+        if host is None:
+            host = _hosts[pattern.key] = HostPattern(pattern)
+    return host
+
+
+def find(
+    key: int, row_offsets: Tensor, col_indices: Tensor, shape: tuple[int, int], block: tuple[int, int]
+) -> HostPattern:
+    """The host pattern of a key; rebuilt from the index tensors where this process has not seen the key.
+
+    Raises:
+        bc.InvalidArgument: the key stands for a pattern of other sizes, or the index tensors have another digest.
+    """
+    host = _hosts.get(key) or _rebuild(key, row_offsets, col_indices, shape, block)
+    if host.geometry != (*shape, *block, col_indices.shape[0]):
+        raise bc.InvalidArgument(
+            f"pattern_key {key} stands for {host.pattern!r}; the call has a matrix {list(shape)} with "
+            f"{col_indices.shape[0]} blocks of {list(block)}: pass the key and the tensors of one BlockPattern"
+        )
+    return host
+
+
+def _rebuild(
+    key: int, row_offsets: Tensor, col_indices: Tensor, shape: tuple[int, int], block: tuple[int, int]
+) -> HostPattern:
+    pattern = bc.Pattern(*shape, block, row_offsets.tolist(), col_indices.tolist())
+    if pattern.key != key:
+        raise bc.InvalidArgument(
+            f"row_offsets and col_indices have the digest {pattern.key}; pattern_key is {key}: "
+            "the index tensors of this graph were changed after it was made; make it again"
+        )
+    host = register(pattern)
+    with _lock:
+        _rebuilt[key] = host
+        while len(_rebuilt) > REBUILT_KEPT:
+            _rebuilt.popitem(last=False)
+    return host
+
+
+def _context(device: torch.device, threads: int) -> bc.Context:
+    """The process's context on a device; on the CPU one for each number of threads."""
+    index = device.index or 0
+    with _lock:
+        context = _contexts.get((device.type, index, threads))
+        if context is None:
+            context = bc.Context(device.type, index, threads=threads or None)
+            _contexts[device.type, index, threads] = context
+    return context

@@ -1,0 +1,88 @@
+"""The state_dict of a BlockSparseLinear: what it holds, and the checks before any of it is loaded.
+
+Keys: values [blocks, block_rows, block_cols], row_offsets, col_indices, bias, and extra state, a dict of plain data
+{version, format, block, in_features, out_features}. Loading takes the checkpoint's pattern.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from bsparse_core import BsparseError, InvalidArgument, Unsupported
+from bsparse_torch.pattern import BlockPattern, check_format
+
+VERSION = 1
+PATTERN_KEYS = ("values", "row_offsets", "col_indices")
+EXTRA = "_extra_state"  # torch's name for it
+
+
+def extra_state(format: str, block: tuple[int, int], in_features: int, out_features: int) -> dict[str, Any]:
+    """Extra state of this version."""
+    return {
+        "version": VERSION,
+        "format": format,
+        "block": list(block),
+        "in_features": in_features,
+        "out_features": out_features,
+    }
+
+
+def check_extra_state(found: Any, expected: dict[str, Any]) -> None:
+    """Raises InvalidArgument or Unsupported unless a checkpoint's extra state is that of the layer."""
+    if not isinstance(found, Mapping) or set(found) != set(expected):
+        raise InvalidArgument(f"extra state is {found!r}; it must hold {', '.join(expected)}")
+    if found["version"] != VERSION:
+        raise Unsupported(f"version is {found['version']!r}; this bsparse_torch reads version {VERSION}: update it")
+    check_format(found["format"])
+    for name in ("format", "in_features", "out_features", "block"):
+        value = list(found[name]) if isinstance(found[name], tuple) else found[name]
+        if value != expected[name]:
+            raise InvalidArgument(f"{name} is {value!r} in the checkpoint and {expected[name]!r} in the layer")
+
+
+def read_pattern(
+    state_dict: Mapping[str, Any], prefix: str, expected: dict[str, Any], bias: Tensor | None
+) -> BlockPattern | None:
+    """The pattern of a checkpoint after all checks; None where it holds neither values nor indices.
+
+    Raises:
+        BsparseError: anything missing, truncated, out of range, or of another kind of layer. Nothing was loaded.
+    """
+    if prefix + EXTRA in state_dict:
+        check_extra_state(state_dict[prefix + EXTRA], expected)
+    found = {name: state_dict[prefix + name] for name in PATTERN_KEYS if prefix + name in state_dict}
+    if not found:
+        if prefix + "weight" in state_dict:
+            raise InvalidArgument(
+                "the checkpoint holds a dense weight: load it into nn.Linear, then BlockSparseLinear.from_linear"
+            )
+        return None
+    missing = [name for name in PATTERN_KEYS if name not in found]
+    if missing:
+        raise InvalidArgument(f"{', '.join(missing)} missing beside {', '.join(found)}: they load together or not")
+    for name, tensor in found.items():
+        if not isinstance(tensor, Tensor):
+            raise InvalidArgument(f"{name} is a {type(tensor).__name__}; it must be a tensor")
+    shape, block = (expected["out_features"], expected["in_features"]), tuple(expected["block"])
+    pattern = BlockPattern(found["row_offsets"], found["col_indices"], shape, block)
+    check_values(found["values"], pattern)
+    loaded_bias = state_dict.get(prefix + "bias")
+    if bias is not None and loaded_bias is not None and loaded_bias.shape != bias.shape:
+        raise InvalidArgument(f"bias has shape {list(loaded_bias.shape)}; the layer's is {list(bias.shape)}")
+    return pattern
+
+
+def check_values(values: Tensor, pattern: BlockPattern) -> None:
+    """Raises InvalidArgument unless values are floats of the pattern's shape."""
+    if not values.is_floating_point():
+        raise InvalidArgument(f"values has dtype {values.dtype}; it must be a float dtype")
+    if tuple(values.shape) != pattern.values_shape:
+        raise InvalidArgument(
+            f"values has shape {list(values.shape)}; row_offsets and col_indices need {list(pattern.values_shape)}"
+        )
+
+
+def sentence(prefix: str, error: BsparseError) -> str:
+    """An error as a line of load_state_dict's report, with the layer's name."""
+    return f"{prefix.rstrip('.') or 'this layer'}: {error}"
