@@ -163,8 +163,5 @@ def named(name):
     return next(case for case in CASES if case.name == name)
 
 
-SMALL = tuple(
-    named(name)
-    for name in ("empty", "full", "last_row_empty", "last_col_empty", "blocks_odd_7x5", "ragged", "tokens_0", "tokens_1",
-                 "tokens_17", "misaligned_ragged")
-)  # fmt: skip
+_SMALL = "empty full last_row_empty last_col_empty blocks_odd_7x5 ragged tokens_0 tokens_1 tokens_17 misaligned_ragged"
+SMALL = tuple(named(name) for name in _SMALL.split())

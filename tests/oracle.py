@@ -1,4 +1,4 @@
-"""The dense float64 oracle that judges every product of bsparse. NumPy only: it must not share a bug with what it judges.
+"""The dense float64 oracle that judges every product. NumPy only: it must not share a bug with what it judges.
 
 A sparse matrix S is a dense float64 array [rows, cols] that is zero outside the stored blocks; a pattern is
 (row_offsets, col_indices) with a block (block_rows, block_cols), as in the C header. Results are exact up to float64.

@@ -1,6 +1,6 @@
 """Makes bsparse_core/_bindings.py of the public header, by cffi's ABI mode: no compiler, no Python version in it.
 
-    python generate_bindings.py bsparse.h _bindings.py
+CMake calls it with the paths of bsparse.h and of the module to write.
 """
 
 import sys

@@ -27,7 +27,7 @@ _ALIGNMENT = 64  # of a workspace: bsparse_plan_run
 
 
 def pack(pattern: Pattern, dense: Array, *, dtype: DType | str | None = None) -> Array:
-    """The stored blocks of dense [rows, cols]: values [blocks, block_rows, block_cols] of its dtype, zero in the padding.
+    """The stored blocks of dense [rows, cols]: [blocks, block_rows, block_cols] of its dtype, zero in the padding.
 
     Raises:
         InvalidArgument: dense has another shape than the pattern, or a dtype that bsparse has not.
@@ -261,5 +261,5 @@ def _require_same(name: str, array: Array, other_name: str, other: Array) -> Non
         raise InvalidArgument(f"{name} is a {type(array).__name__}; it must be a NumPy array")
     if array.dtype != other.dtype:
         raise InvalidArgument(
-            f"{name} has dtype {array.dtype}, {other_name} has {other.dtype}; both need the same: convert one with astype"
+            f"{name} has dtype {array.dtype}, {other_name} has {other.dtype}; both need the same: use astype"
         )

@@ -165,8 +165,7 @@ def _pair(block: Any) -> tuple[int, int]:
         block = (block, block)
     if len(block) != 2:
         raise InvalidArgument(f"block is {block!r}; it must be an int or a pair (block_rows, block_cols)")
-    pair = _positive("block[0]", block[0]), _positive("block[1]", block[1])
-    return pair
+    return _positive("block[0]", block[0]), _positive("block[1]", block[1])
 
 
 def _int32(field: str, values: Integers) -> memoryview:
@@ -180,7 +179,7 @@ def _int32(field: str, values: Integers) -> memoryview:
     else:
         if view.ndim != 1 or view.format not in _INTEGER_FORMATS:
             raise InvalidArgument(
-                f"{field} is {view.ndim}-D of type {view.format!r}; it must be 1-D and hold integers: convert it to int32"
+                f"{field} is {view.ndim}-D of type {view.format!r}; it must be 1-D and hold integers: pass int32"
             )
         items = view.tolist()
     try:
@@ -208,7 +207,9 @@ def _mask_rows(mask: Any) -> list[Sequence[bool]]:
         lines = view.tolist()
     lines = [list(line) for line in lines]
     if not lines or not lines[0] or any(len(line) != len(lines[0]) for line in lines):
-        raise InvalidArgument(f"mask has rows of {sorted({len(line) for line in lines})} entries; all need the same, at least 1")
+        raise InvalidArgument(
+            f"mask has rows of {sorted({len(line) for line in lines})} entries; all need the same, at least 1"
+        )
     for line in lines:
         if any(entry not in (False, True) for entry in line):
             wrong = next(entry for entry in line if entry not in (False, True))

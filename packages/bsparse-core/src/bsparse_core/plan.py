@@ -22,17 +22,18 @@ def _args_format() -> str:
     return form
 
 
-# The order in which Plan.run packs; the last seven, and metadata and prepared, are reserved in C and stay 0.
+# The order in which Plan.run packs.
 _FIELDS = (
     "struct_size", "tokens", "a", "lda", "b", "ldb", "s_values", "s_metadata", "prepared", "c", "ldc", "d", "ldd",
     "aux", "ldaux", "bias", "alpha", "beta", "row_scales", "token_scales", "batch", "b_stride", "c_stride", "d_stride",
 )  # fmt: skip
+_RESERVED = (0,) * 6  # row_scales to d_stride
 _FORMAT = _args_format()
 _PACK = struct.Struct(_FORMAT).pack
 _SIZE = ffi.sizeof("bsparse_args")
 _ARGS = ffi.typeof("bsparse_args *")
 
-if _FIELDS != tuple(name for name, _ in ffi.typeof("bsparse_args").fields) or struct.calcsize(_FORMAT) != _SIZE:
+if tuple(name for name, _ in ffi.typeof("bsparse_args").fields) != _FIELDS or struct.calcsize(_FORMAT) != _SIZE:
     raise ImportError("bsparse_core.plan does not know the fields of bsparse_args in bsparse.h: update _FIELDS")
 
 
@@ -163,7 +164,7 @@ class Plan(Frozen):
             stream: a CUDA stream; on the CPU the call returns when done.
         """
         fields = (
-            _SIZE, tokens, a, lda, b, ldb, values, 0, 0, c, ldc, d, ldd, aux, ldaux, bias, alpha, beta, 0, 0, 0, 0, 0, 0,
+            _SIZE, tokens, a, lda, b, ldb, values, 0, 0, c, ldc, d, ldd, aux, ldaux, bias, alpha, beta, *_RESERVED,
         )  # fmt: skip
         try:
             args = ffi.from_buffer(_ARGS, _PACK(*fields))
