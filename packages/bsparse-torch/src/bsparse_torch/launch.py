@@ -10,8 +10,13 @@ from bsparse_torch import ops, plans
 
 
 def matrix(dense: Tensor) -> tuple[Tensor, int, int]:
-    """Dense [..., n] as [tokens, n], its tokens and its leading dimension; a copy only where strides allow no view."""
+    """Dense [..., n] as memory of [tokens, n]: a tensor that begins there, tokens and leading dimension.
+
+    Copies only where the strides allow no such view.
+    """
     features = dense.shape[-1]
+    if dense.is_contiguous():
+        return dense, dense.numel() // features, features
     flat = dense.reshape(-1, features)  # [tokens, n]
     tokens = flat.shape[0]
     if (features > 1 and flat.stride(1) != 1) or (tokens > 1 and flat.stride(0) < features):
@@ -52,8 +57,8 @@ def linear(
     ops.check_linear(x, values, bias, col_indices.shape[0], shape)
     block = (values.shape[1], values.shape[2])
     host = plans.find(pattern_key, row_offsets, col_indices, shape, block)
-    y = torch.empty(*x.shape[:-1], out_features, dtype=x.dtype, device=x.device)
-    aux = torch.empty_like(y) if keep_aux else torch.empty(0, dtype=x.dtype, device=x.device)
+    y = x.new_empty(*x.shape[:-1], out_features)
+    aux = torch.empty_like(y) if keep_aux else x.new_empty(0)
     flat, tokens, ld = matrix(x)
     if not tokens:
         return y, aux
@@ -83,7 +88,7 @@ def grad_input(
     ops.check_grad_input(dy, values, col_indices.shape[0], out_features)
     block = (values.shape[1], values.shape[2])
     host = plans.find(pattern_key, row_offsets, col_indices, (out_features, in_features), block)
-    dx = torch.empty(*dy.shape[:-1], in_features, dtype=dy.dtype, device=dy.device)
+    dx = dy.new_empty(*dy.shape[:-1], in_features)
     flat, tokens, ld = matrix(dy)
     if not tokens:
         return dx
@@ -111,8 +116,8 @@ def grad_values(
     blocks = col_indices.shape[0]
     flat_dy, tokens, ld_dy = matrix(dy)
     if not tokens or not blocks:
-        return torch.zeros(blocks, block_rows, block_cols, dtype=x.dtype, device=x.device)
-    dw = torch.empty(blocks, block_rows, block_cols, dtype=x.dtype, device=x.device)
+        return x.new_zeros(blocks, block_rows, block_cols)
+    dw = x.new_empty(blocks, block_rows, block_cols)
     flat_x, _, ld_x = matrix(x)
     operands = {"a": flat_dy.data_ptr(), "lda": ld_dy, "b": flat_x.data_ptr(), "ldb": ld_x, "values": dw.data_ptr()}
     _run(host.plan("sddmm", x.dtype, x.device, "none", None), x.device, tokens, operands)

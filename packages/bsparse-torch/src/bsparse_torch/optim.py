@@ -71,8 +71,8 @@ def _check_state(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> No
             for name, entry in optimizer.state.get(values, {}).items():
                 if isinstance(entry, Tensor) and entry.dim() == 3 and entry.shape != values.shape:
                     raise RuntimeError(
-                        f"optimizer state {name!r} has shape {list(entry.shape)}; the values of a BlockSparseLinear have "
-                        f"shape {list(values.shape)} since its pattern changed: load the optimizer state that belongs "
-                        "to this pattern, pass optimizer= to set_pattern, or start afresh with "
+                        f"optimizer state {name!r} has shape {list(entry.shape)}; the values of a BlockSparseLinear "
+                        f"have shape {list(values.shape)} since its pattern changed: load the optimizer state of this "
+                        "pattern, pass optimizer= to set_pattern, or start afresh with "
                         "optimizer.state.pop(layer.values)"
                     )

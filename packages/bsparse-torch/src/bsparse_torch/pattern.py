@@ -37,12 +37,13 @@ class BlockPattern:
         bsparse_torch.InvalidArgument: index arrays or sizes that break a rule; the message names it.
     """
 
-    __slots__ = ("__weakref__", "host", "block", "cols", "col_indices", "key", "row_offsets", "rows")
+    __slots__ = ("__weakref__", "host", "block", "cols", "col_indices", "key", "row_offsets", "rows", "values_shape")
 
     host: plans.HostPattern  # for this package: plans hang on it
     rows: int
     cols: int
     block: tuple[int, int]
+    values_shape: tuple[int, int, int]  # [blocks, block_rows, block_cols]
     key: int
     row_offsets: Tensor  # int32 [R + 1]
     col_indices: Tensor  # int32 [blocks]
@@ -52,16 +53,24 @@ class BlockPattern:
         col_indices, cols_host = _index("col_indices", col_indices)
         if row_offsets.device != col_indices.device:
             raise bc.InvalidArgument(
-                f"row_offsets is on {row_offsets.device}, col_indices on {col_indices.device}; they must be on one device"
+                f"row_offsets is on {row_offsets.device}, col_indices on {col_indices.device}; both must be together"
             )
         pattern = bc.Pattern(*shape, masks.block_pair(block), rows_host, cols_host)
         self._fill(plans.register(pattern), row_offsets, col_indices)
 
     def _fill(self, host: plans.HostPattern, row_offsets: Tensor, col_indices: Tensor) -> None:
         pattern = host.pattern
-        fields = (host, pattern.rows, pattern.cols, pattern.block, pattern.key, row_offsets, col_indices)
-        names = ("host", "rows", "cols", "block", "key", "row_offsets", "col_indices")
-        for name, field in zip(names, fields, strict=True):
+        fields = {
+            "host": host,
+            "rows": pattern.rows,
+            "cols": pattern.cols,
+            "block": pattern.block,
+            "values_shape": (pattern.blocks, *pattern.block),
+            "key": pattern.key,
+            "row_offsets": row_offsets,
+            "col_indices": col_indices,
+        }
+        for name, field in fields.items():
             object.__setattr__(self, name, field)
 
     @classmethod
@@ -150,11 +159,6 @@ class BlockPattern:
     def device(self) -> torch.device:
         """Where the index tensors are."""
         return self.row_offsets.device
-
-    @property
-    def values_shape(self) -> tuple[int, int, int]:
-        """[blocks, block_rows, block_cols]."""
-        return self.blocks, *self.block
 
     def row_indices(self) -> Tensor:
         """The block row of each block: int64 [blocks]."""
