@@ -65,7 +65,7 @@ class Case:
         def draw(*shape):
             return oracle.round_to(random.standard_normal(shape), dtype)
 
-        s = draw(self.rows, self.cols) * self.element_mask
+        s = np.where(self.element_mask, draw(self.rows, self.cols), 0.0)
         return SimpleNamespace(
             s=s,
             values=oracle.pack(s, self.mask, self.block),

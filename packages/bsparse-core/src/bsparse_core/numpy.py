@@ -32,11 +32,11 @@ def pack(pattern: Pattern, dense: Array, *, dtype: DType | str | None = None) ->
     Raises:
         InvalidArgument: dense has another shape than the pattern, or a dtype that bsparse has not.
     """
-    kind = _kind("dense", dense, dtype)
     _require_shape("dense", dense, (pattern.rows, pattern.cols), "the pattern's rows and cols")
+    kind = _kind("dense", dense, dtype)
     dense, ld, order = _operand(dense)
     if order is Order.COL_MAJOR:
-        dense, ld = np.ascontiguousarray(dense), pattern.cols
+        dense, ld = _plain(dense), pattern.cols
     values = np.empty((pattern.blocks, *pattern.block), dense.dtype)
     pack_values(_context(), pattern, kind, _address(dense), ld, _address(values))
     return values
@@ -44,8 +44,8 @@ def pack(pattern: Pattern, dense: Array, *, dtype: DType | str | None = None) ->
 
 def unpack(pattern: Pattern, values: Array, *, dtype: DType | str | None = None) -> Array:
     """The inverse of pack: dense [rows, cols] of the values' dtype, zero where no block is stored."""
-    kind = _kind("values", values, dtype)
-    values = _values(pattern, values)
+    _require_values(pattern, values)
+    kind, values = _kind("values", values, dtype), _plain(values)
     dense = np.empty((pattern.rows, pattern.cols), values.dtype)
     unpack_values(_context(), pattern, kind, _address(values), _address(dense), pattern.cols)
     return dense
@@ -115,10 +115,10 @@ def sddmm(
     Returns:
         [blocks, block_rows, block_cols], zero in the padding of edge blocks.
     """
-    kind = _kind("dy", dy, dtype)
-    _require_same("x", x, "dy", dy)
     _require_shape("dy", dy, (None, pattern.rows), "[tokens, rows]")
     _require_shape("x", x, (len(dy), pattern.cols), "dy's tokens and the pattern's cols")
+    kind = _kind("dy", dy, dtype)
+    _require_same_dtype("x", x, "dy", dy)
     out = _out_kind(kind, out_dtype)
     a, lda, a_lies = _operand(dy)
     b, ldb, b_lies = _operand(x)
@@ -140,19 +140,19 @@ def _dense_product(
 ) -> Array:
     name, x = named
     inner, outer = (pattern.cols, pattern.rows) if op is Op.SPMM else (pattern.rows, pattern.cols)
-    kind = _kind("values", values, dtype)
+    _require_values(pattern, values)
+    _require_shape(name, x, (None, inner), f"[tokens, {'cols' if op is Op.SPMM else 'rows'}]")
+    kind, values = _kind("values", values, dtype), _plain(values)
+    _require_same_dtype(name, x, "values", values)
     out = _out_kind(kind, out_dtype)
     epilogue = Epilogue.NONE if activation is None else Epilogue.of("activation", activation)
-    _require_same(name, x, "values", values)
-    _require_shape(name, x, (None, inner), f"[tokens, {'cols' if op is Op.SPMM else 'rows'}]")
-    values = _values(pattern, values)
     b, ldb, lies = _operand(x)  # [tokens, inner]; B is its transpose
     y = np.empty((len(x), outer), _out_numpy(kind, out, values.dtype))  # [tokens, outer]; D is its transpose
     bias_kind = None
     if bias is not None:
         _require_shape("bias", bias, (outer,), "one entry for each column of the result")
         bias_kind = _bias_kind(bias, out, y)
-        bias = np.ascontiguousarray(bias)
+        bias = _plain(bias)
     plan = _plan(
         pattern, op=op, dtype=kind, out_dtype=out, bias_dtype=bias_kind, epilogue=epilogue, b_order=_transposed(lies)
     )
@@ -200,7 +200,12 @@ def _operand(array: Array) -> tuple[Array, int, Order]:
             ld = line if lines <= 1 else pitch // size  # the pitch of a single line says nothing
             if (line <= 1 or step == size) and ld >= line and (lines <= 1 or pitch % size == 0):
                 return array, max(ld, 1), order
-    return np.ascontiguousarray(array), max(cols, 1), Order.ROW_MAJOR
+    return _plain(array), max(cols, 1), Order.ROW_MAJOR
+
+
+def _plain(array: Array) -> Array:
+    """The array itself where it is C-contiguous and aligned, otherwise a copy that is."""
+    return np.require(array, requirements=("C", "A"))
 
 
 def _transposed(order: Order) -> Order:
@@ -209,8 +214,6 @@ def _transposed(order: Order) -> Order:
 
 def _kind(name: str, array: Array, dtype: DType | str | None) -> DType:
     """The bsparse dtype of an array; dtype says what a uint16 array holds, and otherwise must agree."""
-    if not isinstance(array, np.ndarray):
-        raise InvalidArgument(f"{name} is a {type(array).__name__}; it must be a NumPy array")
     named = None if dtype is None else DType.of("dtype", dtype)
     if array.dtype == np.uint16 and named is DType.BF16:
         return DType.BF16
@@ -244,21 +247,20 @@ def _bias_kind(bias: Array, out: DType, y: Array) -> DType:
     raise InvalidArgument(f"bias has dtype {bias.dtype}; it must be {y.dtype}, as the result, or float32")
 
 
-def _values(pattern: Pattern, values: Array) -> Array:
+def _require_values(pattern: Pattern, values: Array) -> None:
     shape = (pattern.blocks, *pattern.block)
     _require_shape("values", values, shape, "the pattern's blocks: use pack(pattern, dense)")
-    return np.ascontiguousarray(values)
 
 
 def _require_shape(name: str, array: Array, shape: tuple[int | None, ...], meaning: str) -> None:
+    if not isinstance(array, np.ndarray):
+        raise InvalidArgument(f"{name} is a {type(array).__name__}; it must be a NumPy array")
     if array.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, array.shape, strict=True)):
         wanted = ", ".join("tokens" if n is None else str(n) for n in shape)
         raise InvalidArgument(f"{name} has shape {list(array.shape)}; it must be [{wanted}], {meaning}")
 
 
-def _require_same(name: str, array: Array, other_name: str, other: Array) -> None:
-    if not isinstance(array, np.ndarray):
-        raise InvalidArgument(f"{name} is a {type(array).__name__}; it must be a NumPy array")
+def _require_same_dtype(name: str, array: Array, other_name: str, other: Array) -> None:
     if array.dtype != other.dtype:
         raise InvalidArgument(
             f"{name} has dtype {array.dtype}, {other_name} has {other.dtype}; both need the same: use astype"

@@ -100,7 +100,11 @@ class Pattern(Frozen):
         """
         lines = _mask_rows(mask)
         pair, grid = _pair(block), (len(lines), len(lines[0]))
-        rows, cols = (grid[0] * pair[0], grid[1] * pair[1]) if shape is None else shape
+        if shape is None:
+            shape = grid[0] * pair[0], grid[1] * pair[1]
+        if not isinstance(shape, Sequence) or len(shape) != 2:
+            raise InvalidArgument(f"shape is {shape!r}; it must be a pair (rows, cols)")
+        rows, cols = shape
         needed = (-(-_positive("shape[0]", rows) // pair[0]), -(-_positive("shape[1]", cols) // pair[1]))
         if grid != needed:
             raise InvalidArgument(
@@ -205,7 +209,10 @@ def _mask_rows(mask: Any) -> list[Sequence[bool]]:
                 f"pass (mask != 0) for the blocks that are not zero"
             )
         lines = view.tolist()
-    lines = [list(line) for line in lines]
+    try:
+        lines = [list(line) for line in lines]
+    except TypeError:
+        raise InvalidArgument(f"mask is {mask!r}; it must be 2-D and bool, one entry a block") from None
     if not lines or not lines[0] or any(len(line) != len(lines[0]) for line in lines):
         raise InvalidArgument(
             f"mask has rows of {sorted({len(line) for line in lines})} entries; all need the same, at least 1"
