@@ -1,46 +1,22 @@
 // The products of format bsr by plain loops in double, for f64 operands: what references and gradient checks run.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
-#include "bsr.h"
+#include "bsr_plan.h"
 
 namespace bsparse::cpu {
 namespace {
 
+// Operands are f64; D, C, bias and the values of sddmm may be f32.
 double load(const void *data, int64_t at, bsparse_dtype dtype) {
-    switch (dtype) {
-    case BSPARSE_F64: return static_cast<const double *>(data)[at];
-    case BSPARSE_F32: return static_cast<const float *>(data)[at];
-    case BSPARSE_BF16: {
-        uint32_t bits = uint32_t(static_cast<const uint16_t *>(data)[at]) << 16; float f; std::memcpy(&f, &bits, 4); return f;
-    }
-    default: {
-        uint16_t h = static_cast<const uint16_t *>(data)[at];
-        int e = (h >> 10) & 31; double m = h & 1023; double v = e == 0 ? std::ldexp(m, -24) : e == 31 ? (m != 0 ? NAN : INFINITY) : std::ldexp(m + 1024, e - 25);
-        return h & 0x8000 ? -v : v;
-    }
-    }
+    return dtype == BSPARSE_F64 ? static_cast<const double *>(data)[at] : static_cast<const float *>(data)[at];
 }
 
 void store(void *data, int64_t at, double value, bsparse_dtype dtype) {
-    switch (dtype) {
-    case BSPARSE_F64: static_cast<double *>(data)[at] = value; return;
-    case BSPARSE_F32: static_cast<float *>(data)[at] = float(value); return;
-    case BSPARSE_BF16: {
-        float f = float(value); uint32_t u; std::memcpy(&u, &f, 4);
-        uint16_t h = std::isnan(f) ? uint16_t((u >> 16) | 64) : uint16_t((u + 0x7fff + ((u >> 16) & 1)) >> 16);
-        static_cast<uint16_t *>(data)[at] = h; return;
-    }
-    default: {
-        float f = float(value); uint32_t u; std::memcpy(&u, &f, 4); uint16_t s = (u >> 16) & 0x8000; double a = std::fabs(double(f)); uint16_t h;
-        if (std::isnan(f)) h = 0x7e00;
-        else if (a >= 65520) h = 0x7c00;
-        else { int e = 0; std::frexp(a, &e); e = std::max(e - 11, -24); double q = std::nearbyint(std::ldexp(a, -e)); 
-            if (q >= 2048) { q /= 2; ++e; }
-            h = q < 1024 ? uint16_t(q) : uint16_t(((e + 25) << 10) + int(q) - 1024); }
-        static_cast<uint16_t *>(data)[at] = s | h; return;
-    }
+    if (dtype == BSPARSE_F64) {
+        static_cast<double *>(data)[at] = value;
+    } else {
+        static_cast<float *>(data)[at] = static_cast<float>(value);
     }
 }
 
@@ -174,7 +150,7 @@ private:
 
 } // namespace
 
-void bsr_plain_run(const Plan &plan, const bsparse_args &args) {
+void plain_run(const Plan &plan, const bsparse_args &args) {
     Pool &pool = state_of(*plan.context).pool;
     if (plan.desc.op == BSPARSE_SDDMM) {
         SddmmJob job(plan, args);

@@ -45,4 +45,19 @@ const char *isa_name(bsparse_cpu_isa isa) {
     }
 }
 
+const Kernels &kernels_of(bsparse_cpu_isa isa) {
+    switch (isa) {
+#if defined(__x86_64__)
+    case BSPARSE_CPU_AVX2:
+        return kAvx2Kernels;
+    case BSPARSE_CPU_AVX512:
+        return kAvx512Kernels;
+    case BSPARSE_CPU_AVX512_BF16:
+        return kAvx512Bf16Kernels;
+#endif
+    default:
+        return kPortableKernels;
+    }
+}
+
 } // namespace bsparse::cpu

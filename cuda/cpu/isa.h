@@ -1,7 +1,7 @@
 // Which instruction sets this processor runs, and the kernels compiled for each.
 #pragma once
 
-#include "bsparse/bsparse.h"
+#include "kernels.h"
 
 namespace bsparse::cpu {
 
@@ -13,5 +13,8 @@ bsparse_cpu_isa best_isa();
 
 // "avx512" and so on; "unknown" for a number that is no instruction set.
 const char *isa_name(bsparse_cpu_isa isa);
+
+// The kernels compiled for it; it must run here.
+const Kernels &kernels_of(bsparse_cpu_isa isa);
 
 } // namespace bsparse::cpu

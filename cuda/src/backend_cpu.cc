@@ -40,18 +40,16 @@ void open(Context &context) {
     }
     context.name = std::string("cpu ") + cpu::isa_name(desc.cpu_isa) + ", " + std::to_string(desc.threads) +
                    (desc.threads == 1 ? " thread" : " threads");
-    context.state = std::make_shared<cpu::State>(desc.threads);
+    context.state = std::make_shared<cpu::State>(desc.threads, cpu::kernels_of(desc.cpu_isa));
 }
 
-void select(Plan &) {}
+void select(Plan &plan) { cpu::bsr_select(plan); }
 
-const char *kernel(const Plan &plan, int64_t) {
-    return plan.desc.op == BSPARSE_SPMM ? "cpu.bsr_spmm.f64" : plan.desc.op == BSPARSE_SPMM_T ? "cpu.bsr_spmm_t.f64" : "cpu.bsr_sddmm.f64";
-}
+const char *kernel(const Plan &plan, int64_t tokens) { return cpu::bsr_kernel(plan, tokens); }
 
 size_t schedule_bytes(const Plan &) { return 0; }
 
-size_t workspace_bytes(const Plan &, int64_t) { return 0; }
+size_t workspace_bytes(const Plan &plan, int64_t tokens) { return cpu::bsr_workspace_bytes(plan, tokens); }
 
 size_t prepared_bytes(const Plan &) { return 0; }
 
@@ -59,8 +57,8 @@ void upload(const Plan &, void *, void *) {} // the work lists are read where th
 
 void prepare(const Plan &, const void *, const void *, void *, void *) {}
 
-void run(const Plan &plan, const bsparse_args &args, const void *, void *, void *) {
-    cpu::bsr_plain_run(plan, args);
+void run(const Plan &plan, const bsparse_args &args, const void *, void *workspace, void *) {
+    cpu::bsr_run(plan, args, workspace);
 }
 
 void pack(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *dense, int64_t ld,

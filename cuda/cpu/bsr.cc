@@ -1,0 +1,116 @@
+#include "bsr.h"
+
+#include <algorithm>
+
+#include "../src/dtype.h"
+#include "bsr_plan.h"
+#include "isa.h"
+
+namespace bsparse::cpu {
+namespace {
+
+constexpr int64_t kUnitElements = 4096;      // stored elements below which neighbouring majors share an item
+constexpr int64_t kThreadWork = 1 << 19;     // multiplications worth waking a thread for: some 10 microseconds
+
+std::vector<Unit> make_units(const BlockLists &lists, int64_t block_elements) {
+    std::vector<Unit> units;
+    for (int32_t major = 0; major < lists.majors(); ++major) {
+        // A major without blocks still costs the writing of D: it counts as one block.
+        const int64_t blocks = std::max(lists.offsets[major + 1] - lists.offsets[major], 1);
+        if (units.empty() || (units.back().blocks + blocks) * block_elements > kUnitElements) {
+            units.push_back({major, major, 0});
+        }
+        units.back().last = major + 1;
+        units.back().blocks += blocks;
+    }
+    std::stable_sort(units.begin(), units.end(), [](const Unit &a, const Unit &b) { return a.blocks > b.blocks; });
+    return units;
+}
+
+std::vector<int32_t> make_majors(const BlockLists &by_row) {
+    std::vector<int32_t> majors(by_row.minors.size());
+    for (int32_t row = 0; row < by_row.majors(); ++row) {
+        std::fill(majors.begin() + by_row.offsets[row], majors.begin() + by_row.offsets[row + 1], row);
+    }
+    return majors;
+}
+
+// Pairs of bf16 must not reach over the end of a block or of x: what follows there may be NaN.
+bool takes_pairs(const Plan &plan, const Kernels &kernels) {
+    if (!kernels.pairs || plan.desc.dtype != BSPARSE_BF16) {
+        return false;
+    }
+    const Pattern &p = plan.pattern;
+    switch (plan.desc.op) {
+    case BSPARSE_SPMM:
+        return p.block_cols % 2 == 0 && p.cols % 2 == 0;
+    case BSPARSE_SPMM_T:
+        return p.block_rows % 2 == 0 && p.rows % 2 == 0;
+    default:
+        return true; // pairs of tokens; strips pad an odd number of them
+    }
+}
+
+std::string kernel_name(const Plan &plan, const BsrPlan &state) {
+    static const char *const ops[] = {"spmm", "spmm_t", "sddmm"};
+    std::string name = std::string("cpu.bsr_") + ops[plan.desc.op - 1] + "." + dtype_name(plan.desc.dtype);
+    if (plan.desc.dtype == BSPARSE_F64) {
+        return name;
+    }
+    // Without pairs the bf16 kernels are the avx512 ones, compiled with more flags.
+    const bool plain = state.kernels->isa == BSPARSE_CPU_AVX512_BF16 && !state.pairs;
+    return name + "." + isa_name(plain ? BSPARSE_CPU_AVX512 : state.kernels->isa);
+}
+
+} // namespace
+
+int threads_for(const Plan &plan, int64_t multiplications) {
+    const int64_t worth = std::max<int64_t>(multiplications / kThreadWork, 1);
+    return static_cast<int>(std::min<int64_t>(worth, state_of(*plan.context).pool.threads()));
+}
+
+Dense dense_of(const void *data, int64_t ld, bsparse_order order, bsparse_dtype dtype) {
+    char *bytes = static_cast<char *>(const_cast<void *>(data));
+    return order == BSPARSE_COL_MAJOR ? Dense{bytes, ld, 1, dtype} : Dense{bytes, 1, ld, dtype};
+}
+
+void bsr_select(Plan &plan) {
+    auto state = std::make_shared<BsrPlan>();
+    const Pattern &p = plan.pattern;
+    state->kernels = &state_of(*plan.context).kernels;
+    state->pairs = takes_pairs(plan, *state->kernels);
+    state->name = kernel_name(plan, *state);
+    state->few_name = state->name;
+    if (plan.desc.op == BSPARSE_SDDMM) {
+        state->majors = make_majors(p.by_row);
+    } else if (plan.desc.dtype != BSPARSE_F64) {
+        state->units = make_units(plan.desc.op == BSPARSE_SPMM ? p.by_row : p.by_col,
+                                  int64_t{p.block_rows} * p.block_cols);
+        state->few_name += ".decode";
+    }
+    plan.state = state;
+}
+
+const char *bsr_kernel(const Plan &plan, int64_t tokens) {
+    const BsrPlan &state = bsr_plan(plan);
+    return (tokens <= kFewTokens ? state.few_name : state.name).c_str();
+}
+
+size_t bsr_workspace_bytes(const Plan &plan, int64_t tokens) {
+    if (plan.desc.dtype == BSPARSE_F64) {
+        return 0;
+    }
+    return plan.desc.op == BSPARSE_SDDMM ? sddmm_workspace_bytes(plan, tokens) : spmm_workspace_bytes(plan, tokens);
+}
+
+void bsr_run(const Plan &plan, const bsparse_args &args, void *workspace) {
+    if (plan.desc.dtype == BSPARSE_F64) {
+        plain_run(plan, args);
+    } else if (plan.desc.op == BSPARSE_SDDMM) {
+        sddmm_run(plan, args, workspace);
+    } else {
+        spmm_run(plan, args, workspace);
+    }
+}
+
+} // namespace bsparse::cpu

@@ -1,0 +1,150 @@
+// spmm and spmm_t for a few tokens, where reading the values is the whole cost: each is read once, in the order of
+// memory, converted on the way, and used for all tokens. Part of the kernel source: see kernel/all.h.
+
+// sums [outer features][Tokens] of vectors whose lanes are still to be added up (spmm), for one major.
+struct DecodeScratch {
+    Vf partial[kGroup][kFewTokens];
+    alignas(64) float sums[kFewTokens * kGroup];
+};
+
+template <bsparse_dtype kDtype> static inline Vf load_values(const char *from, int64_t count) {
+    return load_f32(from, 1, count, kDtype);
+}
+
+// spmm: rows of a block times x, lanes along the row: partial[i][t] += S[i][k] * x[t][k].
+template <bsparse_dtype kDtype, int Tokens>
+static void dot_block(const SpmmTask &task, const char *block, int64_t rows, const char *x, int64_t x_stride,
+                      int64_t count, DecodeScratch &scratch) {
+    const int64_t row = task.block_cols * bytes_of(kDtype);
+    for (int64_t i = 0; i < rows; ++i, block += row) {
+        Vf sum[Tokens];
+#pragma GCC unroll 8
+        for (int t = 0; t < Tokens; ++t) {
+            sum[t] = scratch.partial[i][t];
+        }
+        for (int64_t k = 0; k < count; k += kLanes) {
+            const Vf s = load_values<kDtype>(block + k * bytes_of(kDtype), count - k);
+#pragma GCC unroll 8
+            for (int t = 0; t < Tokens; ++t) {
+                sum[t] += s * load_f32(x + t * x_stride + k * 4, 1, count - k, BSPARSE_F32);
+            }
+        }
+#pragma GCC unroll 8
+        for (int t = 0; t < Tokens; ++t) {
+            scratch.partial[i][t] = sum[t];
+        }
+    }
+}
+
+// Adds up the lanes of partial[i][t] into sums[t][i].
+static void add_lanes(int tokens, DecodeScratch &scratch) {
+    for (int t = 0; t < tokens; ++t) {
+        for (int first = 0; first < kGroup; first += kLanes) {
+            Vu square[kLanes];
+            for (int i = 0; i < kLanes; ++i) {
+                square[i] = as<Vu>(scratch.partial[first + i][t]);
+            }
+            transpose(square);
+            Vf sum = {};
+            for (int i = 0; i < kLanes; ++i) {
+                sum += as<Vf>(square[i]);
+            }
+            store(scratch.sums + t * kGroup + first, sum);
+        }
+    }
+}
+
+// spmm_t: rows of a block scaled by x, lanes along the row: sums[t][j] += S[i][j] * x[t][i].
+template <bsparse_dtype kDtype, int Tokens>
+static void scale_rows(const SpmmTask &task, const char *block, int64_t columns, const char *x, int64_t x_stride,
+                       int64_t count, Vf sums[Tokens][2]) {
+    const int64_t row = task.block_cols * bytes_of(kDtype);
+    for (int64_t i = 0; i < count; ++i, block += row) {
+        const Vf low = load_values<kDtype>(block, columns);
+        const Vf high = load_values<kDtype>(block + kLanes * bytes_of(kDtype), columns - kLanes);
+#pragma GCC unroll 8
+        for (int t = 0; t < Tokens; ++t) {
+            const float number = load<float>(x + t * x_stride + i * 4);
+            sums[t][0] += low * number;
+            sums[t][1] += high * number;
+        }
+    }
+}
+
+template <bsparse_dtype kDtype, int Tokens>
+static void decode_group(const SpmmTask &task, const SpmmItem &item, int32_t major, int64_t feature,
+                         DecodeScratch &scratch) {
+    const int64_t outer_block = task.transposed ? task.block_cols : task.block_rows;
+    const int64_t inner_block = task.transposed ? task.block_rows : task.block_cols;
+    const int64_t first_feature = major * outer_block + feature;
+    const int64_t width = least(kGroup, outer_block - feature);
+    const int64_t x_stride = task.ldx * 4;
+    const char *x = task.x + (item.first_token - task.first_token) * x_stride;
+    const int64_t size = bytes_of(kDtype);
+    Vf sums[Tokens][2] = {};
+    if (!task.transposed) {
+        __builtin_memset(scratch.partial, 0, sizeof(scratch.partial));
+    }
+    for (int32_t l = task.offsets[major]; l < task.offsets[major + 1]; ++l) {
+        const int64_t first = task.minors[l] * inner_block;
+        const int64_t count = least(inner_block, task.inner - first);
+        const char *block = task.values + int64_t{task.index[l]} * task.block_rows * task.block_cols * size;
+        if (task.transposed) {
+            scale_rows<kDtype, Tokens>(task, block + feature * size, width, x + first * 4, x_stride, count, sums);
+        } else {
+            dot_block<kDtype, Tokens>(task, block + feature * task.block_cols * size, width, x + first * 4, x_stride,
+                                      count, scratch);
+        }
+    }
+    if (task.transposed) {
+        __builtin_memcpy(scratch.sums, sums, sizeof(sums));
+    } else {
+        add_lanes(Tokens, scratch);
+    }
+    finish(task.epilogue, scratch.sums, kGroup, Tokens, item.first_token, least(width, task.outer - first_feature),
+           first_feature);
+}
+
+template <bsparse_dtype kDtype, int Tokens>
+static void decode_item(const SpmmTask &task, const SpmmItem &item, DecodeScratch &scratch) {
+    const int64_t outer_block = task.transposed ? task.block_cols : task.block_rows;
+    for (int32_t major = item.first_major; major < item.last_major; ++major) {
+        const int64_t inside = least(outer_block, task.outer - major * outer_block);
+        for (int64_t group = item.first_group; group < item.last_group && group * kGroup < inside; ++group) {
+            decode_group<kDtype, Tokens>(task, item, major, group * kGroup, scratch);
+        }
+    }
+}
+
+template <bsparse_dtype kDtype> static void decode_of(const SpmmTask &task, const SpmmItem &item, char *memory) {
+    DecodeScratch &scratch = *reinterpret_cast<DecodeScratch *>(memory);
+    switch (item.last_token - item.first_token) {
+    case 1:
+        return decode_item<kDtype, 1>(task, item, scratch);
+    case 2:
+        return decode_item<kDtype, 2>(task, item, scratch);
+    case 3:
+        return decode_item<kDtype, 3>(task, item, scratch);
+    case 4:
+        return decode_item<kDtype, 4>(task, item, scratch);
+    case 5:
+        return decode_item<kDtype, 5>(task, item, scratch);
+    case 6:
+        return decode_item<kDtype, 6>(task, item, scratch);
+    case 7:
+        return decode_item<kDtype, 7>(task, item, scratch);
+    default:
+        return decode_item<kDtype, 8>(task, item, scratch);
+    }
+}
+
+static void decode(const SpmmTask &task, const SpmmItem &item, char *scratch) {
+    switch (task.dtype) {
+    case BSPARSE_F32:
+        return decode_of<BSPARSE_F32>(task, item, scratch);
+    case BSPARSE_BF16:
+        return decode_of<BSPARSE_BF16>(task, item, scratch);
+    default:
+        return decode_of<BSPARSE_F16>(task, item, scratch);
+    }
+}

@@ -1,0 +1,140 @@
+// spmm and spmm_t: for each block row (column) the blocks of its list become panels, a segment of the list at a time,
+// and the panels meet the tokens in tiles. Part of the kernel source: see kernel/all.h.
+
+constexpr int kGroup = 2 * kLanes; // outer features of a panel
+
+// One thread's memory.
+struct SpmmScratch {
+    Step steps[kSegmentInner];
+    alignas(64) float panels[kSegmentInner * kGroup];
+    alignas(64) float sums[kItemTokens * kGroup];
+};
+
+// Where a list is being read: block l, from its inner feature k on.
+struct Cursor {
+    int32_t l;
+    int32_t k;
+};
+
+// Inner rows [first, last) of a block, columns [feature, feature + width) of them, as a panel of `vectors` * kLanes.
+static void pack_panel(const SpmmTask &task, const char *block, int32_t first, int32_t last, int64_t feature,
+                       int vectors, bool pairs, char *panel) {
+    const int64_t size = bytes_of(task.dtype);
+    const int64_t row = task.block_cols * size; // bytes
+    const int64_t step = pairs ? 2 : 1;         // inner features of a panel's row
+    const int64_t panel_row = vectors * sizeof(Vf);
+    for (int v = 0; v < vectors; ++v) {
+        const int64_t lane = feature + v * kLanes; // outer feature of lane 0
+        char *to = panel + v * sizeof(Vf);
+        if (task.transposed) { // outer features are columns: rows are copied
+            for (int64_t k = first; k < last; k += step, to += panel_row) {
+                const char *from = block + k * row + lane * size;
+                const Vf even = load_f32(from, 1, task.block_cols - lane, task.dtype);
+                store(to, pairs ? pair_up(even, load_f32(from + row, 1, task.block_cols - lane, task.dtype))
+                                : as<Vu>(even));
+            }
+            continue;
+        }
+        for (int64_t k = first; k < last; k += kLanes * step, to += kLanes * panel_row) {
+            const int64_t count = least((last - k) / step, kLanes); // rows of the panel
+            Vu square[kLanes];
+            for (int i = 0; i < kLanes; ++i) {
+                const char *from = block + (lane + i) * row + k * size;
+                square[i] = lane + i >= task.block_rows ? Vu{}
+                            : pairs ? as<Vu>(load_f32(from, 1, count, BSPARSE_F32)) // pairs as they stand
+                                    : as<Vu>(load_f32(from, 1, count, task.dtype));
+            }
+            transpose(square);
+            for (int i = 0; i < count; ++i) {
+                store(to + i * panel_row, square[i]);
+            }
+        }
+    }
+}
+
+// Packs blocks from the cursor on until the list ends or the panels are full, and moves the cursor. Returns the steps.
+static int64_t pack_segment(const SpmmTask &task, int32_t end, int64_t feature, int vectors, bool pairs, Cursor &at,
+                            SpmmScratch &scratch) {
+    const int32_t inner_block = task.transposed ? task.block_rows : task.block_cols;
+    const int64_t step = pairs ? 2 : 1;
+    char *panel = reinterpret_cast<char *>(scratch.panels);
+    int64_t steps = 0;
+    int32_t left = kSegmentInner;
+    while (at.l < end && left > 0) {
+        const int64_t first = int64_t{task.minors[at.l]} * inner_block; // inner feature of the block's k = 0
+        const int32_t valid = static_cast<int32_t>(least(inner_block, task.inner - first)); // x ends there
+        const int32_t last = static_cast<int32_t>(least(valid, int64_t{at.k} + left));
+        const char *block = task.values + int64_t{task.index[at.l]} * task.block_rows * task.block_cols *
+                                              bytes_of(task.dtype);
+        pack_panel(task, block, at.k, last, feature, vectors, pairs, panel);
+        const int32_t count = static_cast<int32_t>((last - at.k) / step);
+        scratch.steps[steps++] = {panel, count, (first + at.k) * (pairs ? 2 : 4)};
+        panel += count * vectors * sizeof(Vf);
+        left -= last - at.k;
+        at = last == valid ? Cursor{at.l + 1, 0} : Cursor{at.l, last};
+    }
+    return steps;
+}
+
+template <class Multiply> static TileFunction spmm_tile(int vectors, int64_t rows) {
+    return vectors == 1 ? tile_of<Multiply, 1, false>(rows) : tile_of<Multiply, 2, false>(rows);
+}
+
+// The outer features [feature, feature + width) of one major's blocks, for the item's tokens.
+template <class Multiply>
+static void spmm_group(const SpmmTask &task, const SpmmItem &item, int32_t major, int64_t feature, int64_t width,
+                       bool pairs, SpmmScratch &scratch) {
+    const int32_t outer_block = task.transposed ? task.block_cols : task.block_rows;
+    const int64_t first_feature = int64_t{major} * outer_block + feature; // of D
+    const int64_t features = least(width, task.outer - first_feature);
+    const int vectors = width > kLanes ? 2 : 1;
+    const Epilogue &e = task.epilogue;
+    // Sums are made in D itself where it can hold them and nothing there is needed.
+    const bool in_place = e.d.dtype == BSPARSE_F32 && e.d.feature_stride == 1 && e.beta == 0 &&
+                          features == vectors * kLanes;
+    float *sums = in_place ? reinterpret_cast<float *>(at(e.d, item.first_token, first_feature)) : scratch.sums;
+    const int64_t stride = in_place ? e.d.token_stride : vectors * kLanes;
+    const int64_t a_stride = task.ldx * (pairs ? 2 : 4);
+    const char *a = task.x + (item.first_token - task.first_token) * a_stride;
+    const int64_t tokens = item.last_token - item.first_token;
+    const int64_t most = most_rows(a_stride);
+
+    Cursor cursor = {task.offsets[major], 0};
+    const int32_t end = task.offsets[major + 1];
+    bool more = false;
+    do { // an empty list is one empty segment: D is written all the same
+        const int64_t steps = pack_segment(task, end, feature, vectors, pairs, cursor, scratch);
+        const bool done = cursor.l == end;
+        for (int64_t t = 0; t < tokens;) {
+            const int64_t rows = tile_rows(tokens - t, most);
+            float *to = sums + t * stride;
+            spmm_tile<Multiply>(vectors, rows)(scratch.steps, steps, a + t * a_stride, a_stride, to, stride, more);
+            if (done && !(in_place && is_plain(e))) {
+                finish(e, to, stride, rows, item.first_token + t, features, first_feature);
+            }
+            t += rows;
+        }
+        more = true;
+    } while (cursor.l < end);
+}
+
+template <class Multiply> static void spmm_item(const SpmmTask &task, const SpmmItem &item, bool pairs, char *memory) {
+    SpmmScratch &scratch = *reinterpret_cast<SpmmScratch *>(memory);
+    const int64_t outer_block = task.transposed ? task.block_cols : task.block_rows;
+    for (int32_t major = item.first_major; major < item.last_major; ++major) {
+        const int64_t inside = least(outer_block, task.outer - major * outer_block);
+        for (int64_t group = item.first_group; group < item.last_group && group * kGroup < inside; ++group) {
+            spmm_group<Multiply>(task, item, major, group * kGroup, least(kGroup, outer_block - group * kGroup), pairs,
+                                 scratch);
+        }
+    }
+}
+
+static void spmm(const SpmmTask &task, const SpmmItem &item, bool pairs, char *scratch) {
+#if defined(__AVX512BF16__)
+    if (pairs) {
+        return spmm_item<MultiplyPairs>(task, item, true, scratch);
+    }
+#endif
+    spmm_item<MultiplyF32>(task, item, pairs, scratch);
+}

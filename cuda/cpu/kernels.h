@@ -1,0 +1,106 @@
+// Between the host code of the CPU backend, compiled once, and its kernels, compiled for each instruction set
+// (kernel/, kernels_<isa>.cc). Plain structs and function pointers only: an inline function or a template here
+// would be compiled with several instruction sets, and the linker would keep any one of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "bsparse/bsparse.h"
+
+namespace bsparse::cpu {
+
+// A dense operand seen as [tokens, features], whatever its order in memory: one of the strides is 1.
+struct Dense {
+    char *data;
+    int64_t token_stride, feature_stride; // elements
+    bsparse_dtype dtype;
+};
+
+// What becomes of a sum x: d = act(alpha * x + beta * c + bias), aux receives what is inside the brackets.
+struct Epilogue {
+    float alpha, beta;
+    Dense c;          // unused where beta is 0
+    const char *bias; // [features] or NULL
+    bsparse_dtype bias_dtype;
+    Dense aux; // data NULL: not wanted
+    Dense d;
+    bsparse_epilogue activation;
+};
+
+// spmm and spmm_t of one run. "outer" features are D's and "inner" ones are summed over: rows and columns of S in
+// spmm, columns and rows in spmm_t. A major is a block row in spmm, a block column in spmm_t.
+struct SpmmTask {
+    const int32_t *offsets, *minors, *index; // the pattern's list of blocks of each major
+    const char *values;                      // [blocks, block_rows, block_cols]
+    bsparse_dtype dtype;                     // of values
+    bool transposed;                         // spmm_t
+    int32_t block_rows, block_cols;
+    int64_t outer, inner;
+    const char *x; // [tokens, inner] as the kernel wants it: see Kernels::pairs; the first is token `first`
+    int64_t ldx;
+    int64_t first_token;
+    Epilogue epilogue;
+};
+
+// The part of it that one thread computes at a time.
+struct SpmmItem {
+    int32_t first_major, last_major;
+    int32_t first_group, last_group; // groups of outer features within a block, Kernels::group wide
+    int64_t first_token, last_token; // at most kItemTokens
+};
+
+// sddmm of one run over one chunk of tokens. Strips are columns of a dense operand, contiguous for all tokens of the
+// chunk: A's hold a block row each, B's a group of columns of a block column each (Kernels::strips).
+struct SddmmTask {
+    const int32_t *minors; // [blocks], block column of each
+    const int32_t *majors; // [blocks], block row of each
+    const char *a_strips;  // [row_blocks][tokens][block_rows]
+    const char *b_strips;  // [col_blocks][groups][tokens][group]
+    int64_t tokens;        // of the chunk, even where Kernels::pairs: the last one may be zeros
+    int32_t block_rows, block_cols;
+    int64_t rows, cols;
+    float alpha, beta;     // beta: of what `out` holds
+    const char *in;        // [blocks, block_rows, block_cols], read where beta is not 0
+    bsparse_dtype in_dtype;
+    char *out; // same shape; padding becomes zero
+    bsparse_dtype out_dtype;
+};
+
+// Columns of a dense operand rearranged into strips.
+struct StripTask {
+    Dense source;
+    int64_t features;
+    int32_t block;  // features of a block, and of a strip
+    int32_t group;  // 0: a strip is one group as wide as the block; else groups of Kernels::group, padded to lanes
+    char *strips;   // [blocks][groups][chunk_tokens][width of the group]
+    int64_t first_token, chunk_tokens, tokens; // of the chunk as a whole; `tokens` of them are real
+};
+
+constexpr int kItemTokens = 512; // most tokens of one SpmmItem
+constexpr int kFewTokens = 8;    // most tokens that the decode kernels serve
+constexpr int kStripTokens = 16; // tokens of one strips item
+constexpr int kSegmentInner = 2048; // inner features whose panel one thread holds: 256 KiB with AVX-512, fits L2
+
+struct Kernels {
+    bsparse_cpu_isa isa;
+    int32_t lanes; // f32 numbers of a register
+    int32_t group; // outer features of a panel: two registers
+    bool pairs;    // multiplies pairs of bf16 (dpbf16): x and strips then stay bf16
+    size_t scratch_bytes; // of one thread
+
+    // Rows [first, last) of x as f32 (or bf16, if `pairs`) with leading dimension ld.
+    void (*image)(const Dense &x, int64_t features, int64_t first, int64_t last, bool pairs, char *to, int64_t ld);
+    void (*spmm)(const SpmmTask &task, const SpmmItem &item, bool pairs, char *scratch);
+    void (*decode)(const SpmmTask &task, const SpmmItem &item, char *scratch);
+    void (*strips)(const StripTask &task, int64_t first, int64_t last, bool pairs);
+    void (*sddmm)(const SddmmTask &task, int64_t first_block, int64_t last_block, int32_t first_row, int32_t last_row,
+                  bool pairs);
+};
+
+extern const Kernels kPortableKernels;
+#if defined(__x86_64__)
+extern const Kernels kAvx2Kernels, kAvx512Kernels, kAvx512Bf16Kernels;
+#endif
+
+} // namespace bsparse::cpu
