@@ -16,6 +16,8 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.utils import logging
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
+from bsparse_torch.standin import DenseWeight
+
 __all__ = [
     "Conv1D",
     "HfQuantizer",
@@ -35,6 +37,10 @@ __all__ = [
     "untie",
 ]
 
+# Some models initialise `child.weight` of their children at every load; what bears this mark they pass over. The weight
+# of a block-sparse layer is a stand-in without storage: there is nothing to fill.
+DenseWeight._is_hf_initialized = True  # type: ignore[attr-defined]
+
 Item = TypeVar("Item")
 PATIENCE = 2.0  # seconds of work before a progress bar appears
 
@@ -45,11 +51,10 @@ def progress(items: Sequence[Item], what: str) -> Iterable[Item]:
     return bar
 
 
-def conv1d(weight: torch.Tensor, bias: nn.Parameter | None) -> nn.Module:
+def conv1d(weight: torch.Tensor, bias: nn.Parameter) -> nn.Module:
     """A Conv1D with this weight, [in_features, out_features], and bias."""
-    module: nn.Module = Conv1D(weight.shape[1], weight.shape[0])  # type: ignore[no-untyped-call]
-    module.weight = nn.Parameter(weight, weight.requires_grad)
-    module.bias = bias
+    module = Conv1D(weight.shape[1], weight.shape[0])  # type: ignore[no-untyped-call]
+    module.weight, module.bias = nn.Parameter(weight, weight.requires_grad), bias
     return module
 
 

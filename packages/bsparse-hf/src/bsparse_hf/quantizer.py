@@ -45,8 +45,9 @@ class BlockSparseQuantizer(hf.HfQuantizer):
     ) -> None:
         """Puts layers without content where the config names them; the model is on the meta device."""
         self._files = checkpoint_files or []
-        check_files(self._files)
-        self.quantization_config.modules = check_skeleton(model, self.quantization_config.modules)
+        named = self.quantization_config.modules
+        self.quantization_config.modules = check_skeleton(model, named)
+        check_files(self._files, layers=len(named))
         for name, entry in self.quantization_config.modules.items():
             dense = model.get_submodule(name)
             assert isinstance(dense.weight, torch.Tensor)
@@ -66,8 +67,8 @@ class BlockSparseQuantizer(hf.HfQuantizer):
             self._hooks.append(hook)
             _replace(model, dense, layer)
         self._shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-        # From here on this is an ordinary load: of "pre-quantized" files transformers would keep the dtype, whatever the
-        # caller asked for. It also asks `param_needs_quantization` now, of each tensor.
+        # From here on this is an ordinary load: of "pre-quantized" files transformers would keep the dtype, whatever
+        # the caller asked for. It also asks `param_needs_quantization` now, of each tensor.
         self.pre_quantized = False
 
     def param_needs_quantization(self, model: PreTrainedModel, param_name: str, **kwargs: Any) -> bool:

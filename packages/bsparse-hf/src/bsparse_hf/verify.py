@@ -13,24 +13,39 @@ from bsparse_hf.config import CheckpointError
 from bsparse_hf.survey import features, kind_of, names_of_modules
 from bsparse_torch import BlockSparseLinear
 
-INDEX_NAMES = (".row_offsets", ".col_indices")
+INDICES, VALUES = (".row_offsets", ".col_indices"), ".values"
+VALUE_DTYPES = ("F32", "F16", "BF16", "F64")
 AGAIN = "save or download the checkpoint again"
 
 
-def check_files(files: list[str]) -> None:
-    """Headers only: each file is whole safetensors, and index tensors are int32."""
-    for file in files:
-        if not file.endswith(".safetensors"):
-            raise CheckpointError(f"{file} is not a safetensors file; bsparse checkpoints are nothing else")
-        try:
-            with safe_open(file, framework="pt") as tensors:
-                names = tensors.keys()
-                dtypes = {name: tensors.get_slice(name).get_dtype() for name in names}
-        except SafetensorError as error:
-            raise CheckpointError(f"{file} is truncated or not a safetensors file ({error}): {AGAIN}") from error
-        for name, dtype in dtypes.items():
-            if name.endswith(INDEX_NAMES) and dtype != "I32":
-                raise CheckpointError(f"{file}: tensor {name} has dtype {dtype}; it must be I32 (int32): {AGAIN}")
+def check_files(files: list[str], layers: int) -> None:
+    """Headers only: each file is whole safetensors, dtypes are right, and config.json names as many layers.
+
+    Names are not compared: those in files may differ from the model's, and transformers knows how.
+    """
+    dtypes = {name: (dtype, file) for file in files for name, dtype in _header(file).items()}
+    stems = sorted({name.rpartition(".")[0] for name in dtypes if name.endswith(INDICES)})
+    for name, (dtype, file) in dtypes.items():
+        index, values = name.endswith(INDICES), name.endswith(VALUES) and name.removesuffix(VALUES) in stems
+        wanted = ("I32",) if index else VALUE_DTYPES
+        if (index or values) and dtype not in wanted:
+            must = f"it must be {' or '.join(wanted)}"
+            raise CheckpointError(f"{file}: tensor {name} has dtype {dtype}; {must}: {AGAIN}")
+    if len(stems) > layers and files:
+        counts = f"holds {len(stems)} block-sparse layers, quantization_config.modules of config.json names {layers}"
+        raise CheckpointError(f"{_folder(files)} {counts}; the first in the file is {stems[0]}: {AGAIN}")
+
+
+def _header(file: str) -> dict[str, str]:
+    """Name of each tensor in a file -> dtype."""
+    if not file.endswith(".safetensors"):
+        raise CheckpointError(f"{file} is not a safetensors file; bsparse checkpoints are nothing else")
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            names = tensors.keys()
+            return {name: tensors.get_slice(name).get_dtype() for name in names}
+    except SafetensorError as error:
+        raise CheckpointError(f"{file} is truncated or not a safetensors file ({error}): {AGAIN}") from error
 
 
 def check_skeleton(model: PreTrainedModel, modules: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
