@@ -1,14 +1,15 @@
-"""Old pytorch_block_sparse checkpoints, built here by their layout, give the layers whose dense matrix they stand for."""
+"""Old pytorch_block_sparse checkpoints, built here by their layout, give the outputs of the dense matrix they hold."""
 
 import runpy
 import sys
 
 import pytest
 import torch
-from bsparse_torch import BlockSparseLinear
-from bsparse_torch.compat import pytorch_block_sparse as pbs
 from hypothesis import given
 from hypothesis import strategies as st
+
+from bsparse_torch import BlockSparseLinear
+from bsparse_torch.compat import pytorch_block_sparse as pbs
 
 pytestmark = pytest.mark.filterwarnings("ignore::bsparse_torch.compat.CompatibilityWarning")
 
@@ -151,8 +152,14 @@ MALFORMED = {
     "no tensor": (replaced("fc.weight.cols_a", list), r"fc\.weight\.cols_a is a list"),
     "float index": (replaced("fc.weight.cols_a", torch.Tensor.float), r"fc\.weight\.cols_a has dtype torch\.float32"),
     "integer data": (replaced("fc.weight.data", torch.Tensor.int), r"fc\.weight\.data has dtype torch\.int32"),
-    "flat data": (replaced("fc.weight.data", torch.Tensor.flatten), r"fc\.weight\.data has shape .* must be \[any, any\]"),
-    "truncated data": (replaced("fc.weight.data", lambda t: t[:-1]), r"fc\.weight\.data has shape .* multiple of the blocks"),
+    "flat data": (
+        replaced("fc.weight.data", torch.Tensor.flatten),
+        r"fc\.weight\.data has shape .* must be \[any, any\]",
+    ),
+    "truncated data": (
+        replaced("fc.weight.data", lambda t: t[:-1]),
+        r"fc\.weight\.data has shape .* multiple of the blocks",
+    ),
     "no blocks": (replaced("fc.weight.cols_a", lambda t: t[:0]), r"fc\.weight\.data has shape .* for 0 blocks"),
     "blocks disagree": (replaced("fc.weight.blocks", lambda t: t[:-2]), r"fc\.weight\.blocks has shape"),
     "column too large": (set_entry("fc.weight.cols_a", (0, 0), 9), r"fc\.weight\.cols_a\[0, 0\] is 9; .* in \[0, 5\)"),
@@ -164,7 +171,10 @@ MALFORMED = {
     "offsets end": (set_entry("fc.weight.row_start_ends_a", -1, 99), r"row_start_ends_a runs from 0 to 99"),
     "twin": (set_entry("fc.weight.rows_b", (0, 0), 2), r"fc\.weight\.rows_b\[0, 0\] is 2; it must be 0 to agree"),
     "mask": (lambda state: state.update({"fc.weight.block_mask": torch.ones(GRID, dtype=torch.bool)}), r"block_mask\["),
-    "mask shape": (lambda state: state.update({"fc.weight.block_mask": torch.ones(2, 2, dtype=torch.bool)}), r"block_mask has"),
+    "mask shape": (
+        lambda state: state.update({"fc.weight.block_mask": torch.ones(2, 2, dtype=torch.bool)}),
+        r"block_mask has",
+    ),
     "dense shape": (lambda state: state.update({"fc.weight._dense": torch.ones(2, 2)}), r"_dense has shape \[2, 2\]"),
     "bias shape": (replaced("fc.bias", lambda t: t[:-1]), r"fc\.bias has shape \[95\]; it must be \[96\]"),
 }

@@ -1,4 +1,4 @@
-"""What the compat modules share: masks from places of blocks, and a layer made of given values."""
+"""What the compat modules share: places of blocks, checked, and a layer made of given values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bsparse_torch import BlockPattern, BlockSparseLinear
 
-__all__ = ["Places", "block_mask", "layer_of"]
+__all__ = ["Places", "block_mask", "check_replacements", "layer_of"]
 
 Places = Sequence[tuple[int, int]] | Tensor  # (block row, block column) of some blocks
 
@@ -33,6 +33,35 @@ def block_mask(grid: torch.Size, n_blocks: int | None, blocks: Places | None) ->
             raise ValueError(f"blocks names ({row}, {col}) twice; name each block once")
         mask[row, col] = True
     return mask
+
+
+def check_replacements(replacements: Tensor, pattern: BlockPattern) -> Tensor:
+    """`replacements` [any, 3] as int64 on the pattern's device: block row, block column, number of the block to move.
+
+    Raises ValueError unless each moves another block to a place of its own that is empty.
+    """
+    if replacements.dim() != 2 or replacements.shape[1] != 3 or replacements.is_floating_point():
+        raise ValueError(
+            f"block_replacements is {replacements.dtype} {list(replacements.shape)}; "
+            "it must be integers [any, 3]: block row, block column, number of the block"
+        )
+    rows = replacements.to(pattern.device, torch.long)
+    limits = (*pattern.grid, pattern.blocks)
+    for column, (name, limit) in enumerate(zip(("block row", "block column", "block number"), limits, strict=True)):
+        outside = rows[(rows[:, column] < 0) | (rows[:, column] >= limit), column]
+        if len(outside):
+            raise ValueError(f"block_replacements has {name} {int(outside[0])}; it must be in [0, {limit})")
+    if len(set(rows[:, 2].tolist())) < len(rows):
+        raise ValueError("block_replacements moves a block twice; name each block number once")
+    taken = pattern.mask()
+    for row, col, _ in rows.tolist():
+        if taken[row, col]:
+            raise ValueError(
+                f"block_replacements moves a block to ({row}, {col}), which has one; "
+                "choose each place once, where block_mask_build() is False"
+            )
+        taken[row, col] = True
+    return rows
 
 
 def layer_of(values: Tensor, pattern: BlockPattern) -> BlockSparseLinear:

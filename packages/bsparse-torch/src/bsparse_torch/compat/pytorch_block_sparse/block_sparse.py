@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from bsparse_torch import BlockPattern, BlockSparseLinear, choose_blocks, functional, ops
 
 from .. import CompatibilityWarning
-from ._blocks import Places, block_mask, layer_of
+from ._blocks import Places, block_mask, check_replacements, layer_of
 from .checkpoint import replace_old_keys
 
 if TYPE_CHECKING:
@@ -229,7 +229,8 @@ class BlockSparseMatrix(nn.Module):
 
     def block_norm(self, p: float = 2) -> Tensor:
         """[blocks]: the p-norm of each block's entries."""
-        return torch.linalg.vector_norm(self.layer.values, p, dim=(1, 2))
+        norms: Tensor = torch.linalg.vector_norm(self.layer.values, p, dim=(1, 2))
+        return norms
 
     def multiply_(self, factor: float) -> None:
         with torch.no_grad():
@@ -242,7 +243,7 @@ class BlockSparseMatrix(nn.Module):
         optimizer: the one that trains the matrix; what it remembers of the moved blocks is zeroed, the rest kept.
         Returns [blocks], the new number of each block.
         """
-        rows = self._checked_replacements(block_replacements)  # [any, 3]
+        rows = check_replacements(block_replacements, self.layer.pattern)  # [any, 3]
         grid = self.blocks_count()
         places = self.block_positions()  # [blocks, 2]
         places[rows[:, 2]] = rows[:, :2]
@@ -253,30 +254,6 @@ class BlockSparseMatrix(nn.Module):
         self.layer.set_pattern(pattern, optimizer=optimizer)
         self._fill(values)
         return order.argsort()
-
-    def _checked_replacements(self, replacements: Tensor) -> Tensor:
-        if replacements.dim() != 2 or replacements.shape[1] != 3 or replacements.is_floating_point():
-            raise ValueError(
-                f"block_replacements is {replacements.dtype} {list(replacements.shape)}; "
-                "it must be integers [any, 3]: block row, block column, number of the block"
-            )
-        rows = replacements.to(self.layer.pattern.device, torch.long)
-        limits = (*self.blocks_count(), self.nnz_block_count())
-        for column, (name, limit) in enumerate(zip(("block row", "block column", "block number"), limits, strict=True)):
-            outside = rows[(rows[:, column] < 0) | (rows[:, column] >= limit), column]
-            if len(outside):
-                raise ValueError(f"block_replacements has {name} {int(outside[0])}; it must be in [0, {limit})")
-        if len(rows[:, 2].unique()) < len(rows):
-            raise ValueError("block_replacements moves a block twice; name each block number once")
-        taken = self.block_mask_build()
-        for row, col, _ in rows.tolist():
-            if taken[row, col]:
-                raise ValueError(
-                    f"block_replacements moves a block to ({row}, {col}), which has one; "
-                    "choose each place once, where block_mask_build() is False"
-                )
-            taken[row, col] = True
-        return rows
 
     def _values(self, data_replace: Tensor | None) -> Tensor:
         return self.layer.values if data_replace is None else self.as_values("data_replace", data_replace)
@@ -306,9 +283,10 @@ class BlockSparseMatrix(nn.Module):
             return functional.block_sparse_linear(dense_a, self.layer.values, self.layer.pattern)
         pattern = self.layer.pattern
         with torch.no_grad():
-            return ops.grad_input(
+            product: Tensor = ops.grad_input(
                 dense_a, self.layer.values, pattern.row_offsets, pattern.col_indices, pattern.key, *pattern.shape
             )
+        return product
 
     @torch.no_grad()
     def matmul_with_output_sparse_support(
@@ -319,7 +297,7 @@ class BlockSparseMatrix(nn.Module):
         dense_a: [..., rows], dense_b: [..., cols], with equal leading sizes. `overwrite_data`: store the result, too.
         """
         pattern = self.layer.pattern
-        result = ops.grad_values(
+        result: Tensor = ops.grad_values(
             dense_a, dense_b, pattern.row_offsets, pattern.col_indices, pattern.key, *pattern.shape, *pattern.block
         )
         if overwrite_data:

@@ -49,6 +49,8 @@ class BlockSparseLinear(bsparse_torch.BlockSparseLinear):
     ) -> None:
         if init not in ("fan_in", "legacy_scramble") or (init == "legacy_scramble" and torch_nn_linear is None):
             raise ValueError(f'init is "{init}"; it must be "fan_in", or with torch_nn_linear also "legacy_scramble"')
+        if not isinstance(torch_nn_linear, nn.Linear | None):
+            raise TypeError(f"torch_nn_linear is a {type(torch_nn_linear).__name__}; it must be an nn.Linear or None")
         if torch_nn_linear is None:
             warnings.warn(
                 "BlockSparseLinear initialises like nn.Linear, by the fan-in that the pattern leaves; "
@@ -73,10 +75,23 @@ class BlockSparseLinear(bsparse_torch.BlockSparseLinear):
 
     @property
     def weight(self) -> BlockSparseMatrix:  # type: ignore[override]
-        """The layer's weight with the old methods."""
+        """The layer's weight with the old methods. Setting it to another matrix copies that one's blocks and values."""
         matrix = self._modules["weight"]
         assert isinstance(matrix, BlockSparseMatrix)
         return matrix
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "weight":
+            super().__setattr__(name, value)
+            return
+        if not isinstance(value, BlockSparseMatrix) or value.shape != self.weight.shape:
+            found = tuple(value.shape) if hasattr(value, "shape") else value
+            raise ValueError(
+                f"weight is a {type(value).__name__} {found}; it must be a BlockSparseMatrix {tuple(self.weight.shape)}"
+            )
+        given = layer_of(value.layer.values, value.layer.pattern)
+        self.block, self.values = given.block, given.values
+        self.row_offsets, self.col_indices = given.row_offsets, given.col_indices
 
     @property
     def block_count(self) -> int:

@@ -44,7 +44,8 @@ def convert_checkpoint(state_dict: Mapping[str, Any], *, pseudo_block: tuple[int
         shapes) and pseudo layers (`weight` with a bool `mask`). It is not changed.
     pseudo_block: the block (rows, cols) of pseudo layers, whose checkpoints do not tell it.
 
-    The result loads with `strict=True` and shares no memory with the old layers' tensors.
+    The result loads with `strict=True` and shares no memory with the old layers' weights. An old matrix `P` that is no
+    layer's weight becomes a layer `P`.
     Raises ValueError, naming the key, where tensors contradict each other.
     """
     state = dict(state_dict)
@@ -207,8 +208,9 @@ def _check_twins(
 
 def _is_pseudo(state: Mapping[str, Any], prefix: str) -> bool:
     mask, weight = state[prefix + "mask"], state.get(prefix + "weight")
-    both = isinstance(mask, Tensor) and isinstance(weight, Tensor)
-    return both and mask.dtype == torch.bool and mask.dim() == weight.dim() == 2
+    if not (isinstance(mask, Tensor) and isinstance(weight, Tensor)):
+        return False
+    return mask.dtype == torch.bool and mask.dim() == weight.dim() == 2
 
 
 def _replace_pseudo_keys(state: MutableMapping[str, Any], prefix: str, block: tuple[int, int]) -> None:

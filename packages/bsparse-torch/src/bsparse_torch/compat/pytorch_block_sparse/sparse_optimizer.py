@@ -166,7 +166,7 @@ class SparseOptimizer(Optimizer):
                 "SparseOptimizer has no attached optimizer: an optimizer with momentum applies what it remembers of a "
                 "moved block to the new one; call attach_optimizer().",
                 CompatibilityWarning,
-                stacklevel=4,
+                stacklevel=5,  # past step and the two wrappers that torch puts around it
             )
             return None
         parameter = matrix.get_differentiable_data()

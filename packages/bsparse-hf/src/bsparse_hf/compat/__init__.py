@@ -1,0 +1,1 @@
+"""Old names on top of bsparse_hf."""
