@@ -168,6 +168,13 @@ def test_old_fault_dtype_requires_grad_and_mode_are_lost():
     assert not model[0].training
 
 
+def test_a_pseudo_layer_keeps_requires_grad_and_mode():
+    model = linears(1).requires_grad_(False).eval()
+    patcher_of("0", density=0.5, pseudo_linear=True).patch_model(model)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert not model[0].training
+
+
 def test_old_fault_hooks_are_lost():
     model = linears(1)
     model[0].register_forward_hook(lambda *_: None)

@@ -228,6 +228,14 @@ def test_the_command_converts_a_file(tmp_path, monkeypatch, capsys):
     outputs_agree(layer, dense, state["fc.bias"])
 
 
+def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["convert", str(tmp_path / "absent.pt"), str(tmp_path / "new.pt")])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module("bsparse_torch.compat.pytorch_block_sparse", run_name="__main__")
+    assert stop.value.code == 1
+    assert "absent.pt" in capsys.readouterr().err
+
+
 def test_a_pickled_module_is_refused_and_not_run(tmp_path):
     torch.save(torch.nn.Linear(2, 2), tmp_path / "module.pt")
     with pytest.raises(ValueError, match=r"module\.pt holds pickled objects.*save model\.state_dict"):

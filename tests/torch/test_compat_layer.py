@@ -160,6 +160,13 @@ def test_legacy_scramble_on_request():
     assert torch.equal(layer.bias, linear.bias)
 
 
+def test_legacy_scramble_checks_its_arguments():
+    with pytest.raises(ValueError, match=r"density is 1\.5; it must be in \(0, 1\]"):
+        pbs.BlockSparseLinear(0, 0, False, 1.5, nn.Linear(64, 64), init="legacy_scramble")
+    with pytest.raises(ValueError, match=r"shape is \(50, 64\); it must be a multiple of block_shape"):
+        pbs.BlockSparseLinear(0, 0, False, 0.5, nn.Linear(64, 50), init="legacy_scramble")
+
+
 @pytest.mark.parametrize(("init", "linear"), [("xavier", nn.Linear(64, 64)), ("legacy_scramble", None)])
 def test_an_unknown_init_is_refused(init, linear):
     with pytest.raises(ValueError, match=f'init is "{init}"; it must be "fan_in"'):

@@ -5,6 +5,7 @@
 The patcher is in `util`, as there; all other names are those of `bsparse_torch.compat.pytorch_block_sparse`.
 """
 
+from bsparse_hf.compat.pytorch_block_sparse.util import BlockSparseModelPatcher, ModelPatcher
 from bsparse_torch.compat.pytorch_block_sparse import (
     BlockSparseLinear,
     BlockSparseLinearFunction,
@@ -18,8 +19,6 @@ from bsparse_torch.compat.pytorch_block_sparse import (
     convert_checkpoint,
     convert_file,
 )
-
-from .util import BlockSparseModelPatcher, ModelPatcher
 
 __all__ = [
     "BlockSparseLinear",

@@ -7,11 +7,19 @@ transformers and is in `bsparse_hf.compat.pytorch_block_sparse`, which has all n
 it says so once, with a `CompatibilityWarning`. `convert_checkpoint` reads old state dicts.
 """
 
-from .. import CompatibilityWarning
-from .block_sparse import BlockSparseMatrix, BlockSparseMatrixEmulator
-from .block_sparse_linear import BlockSparseLinear, BlockSparseLinearFunction, PseudoBlockSparseLinear
-from .checkpoint import convert_checkpoint, convert_file
-from .sparse_optimizer import MagnitudeSparseOptimizerStrategy, SparseOptimizer, SparseOptimizerStrategy
+from bsparse_torch.compat import CompatibilityWarning
+from bsparse_torch.compat.pytorch_block_sparse.block_sparse import BlockSparseMatrix, BlockSparseMatrixEmulator
+from bsparse_torch.compat.pytorch_block_sparse.block_sparse_linear import (
+    BlockSparseLinear,
+    BlockSparseLinearFunction,
+    PseudoBlockSparseLinear,
+)
+from bsparse_torch.compat.pytorch_block_sparse.checkpoint import convert_checkpoint, convert_file
+from bsparse_torch.compat.pytorch_block_sparse.sparse_optimizer import (
+    MagnitudeSparseOptimizerStrategy,
+    SparseOptimizer,
+    SparseOptimizerStrategy,
+)
 
 __all__ = [
     "BlockSparseLinear",

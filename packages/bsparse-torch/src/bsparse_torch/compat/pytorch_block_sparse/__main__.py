@@ -2,7 +2,7 @@
 
 import argparse
 
-from .checkpoint import convert_file
+from bsparse_torch.compat.pytorch_block_sparse.checkpoint import convert_file
 
 parser = argparse.ArgumentParser(
     prog="python -m bsparse_torch.compat.pytorch_block_sparse",
@@ -13,6 +13,6 @@ parser.add_argument("new", help="file to write")
 arguments = parser.parse_args()
 try:
     layers = convert_file(arguments.old, arguments.new)
-except (OSError, ValueError) as error:
+except (OSError, ValueError, RuntimeError) as error:
     parser.exit(1, f"{error}\n")
 print(f"converted {layers} layers: {arguments.new}")

@@ -1,7 +1,5 @@
 """What the compat modules share: places of blocks, checked, and a layer made of given values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

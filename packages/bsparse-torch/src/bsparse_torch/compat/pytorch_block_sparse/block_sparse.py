@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bsparse_torch import BlockPattern, BlockSparseLinear, choose_blocks, functional, ops
-
-from .. import CompatibilityWarning
-from ._blocks import Places, block_mask, check_replacements, layer_of
-from .checkpoint import replace_old_keys
+from bsparse_torch.compat import CompatibilityWarning
+from bsparse_torch.compat.pytorch_block_sparse._blocks import Places, block_mask, check_replacements, layer_of
+from bsparse_torch.compat.pytorch_block_sparse.checkpoint import replace_old_keys
 
 if TYPE_CHECKING:
     from typing_extensions import Self

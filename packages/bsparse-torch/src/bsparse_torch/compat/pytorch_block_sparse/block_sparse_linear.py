@@ -1,7 +1,5 @@
 """`BlockSparseLinear` with pytorch_block_sparse's signature and attributes, and its two companions."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import Any
@@ -11,11 +9,10 @@ from torch import Tensor, nn
 
 import bsparse_torch
 from bsparse_torch import BlockPattern, functional
-
-from .. import CompatibilityWarning
-from ._blocks import block_mask, layer_of
-from .block_sparse import BlockSparseMatrix
-from .checkpoint import replace_old_keys
+from bsparse_torch.compat import CompatibilityWarning
+from bsparse_torch.compat.pytorch_block_sparse._blocks import layer_of
+from bsparse_torch.compat.pytorch_block_sparse.block_sparse import BlockSparseMatrix
+from bsparse_torch.compat.pytorch_block_sparse.checkpoint import replace_old_keys
 
 __all__ = ["BlockSparseLinear", "BlockSparseLinearFunction", "PseudoBlockSparseLinear"]
 
@@ -137,10 +134,10 @@ def _from_linear(
         )
         return bsparse_torch.BlockSparseLinear.from_linear(linear, density=density, block=block, choose="magnitude")
     weight = linear.weight.detach()  # [out_features, in_features]
-    grid = BlockSparseMatrix.blocks_count_(weight.shape, block)
-    count = max(1, int(density * grid.numel()))
-    pattern = BlockPattern.from_mask(block_mask(grid, count, None), block)
-    values = weight.flatten()[: count * block[0] * block[1]].view(count, block[1], block[0]).transpose(1, 2)
+    BlockSparseMatrix.blocks_count_(weight.shape, block)  # raises where blocks would stand over the edge
+    pattern = BlockPattern.random((weight.shape[0], weight.shape[1]), density, block)
+    scalars = weight.flatten()[: pattern.blocks * block[0] * block[1]]
+    values = scalars.view(-1, block[1], block[0]).transpose(1, 2)  # [blocks, block_rows, block_cols]
     layer = layer_of(values / math.sqrt(density), pattern)
     layer.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().clone())
     return layer
@@ -164,13 +161,14 @@ class PseudoBlockSparseLinear(nn.Module):
     def __init__(self, block_sparse_linear: bsparse_torch.BlockSparseLinear) -> None:
         super().__init__()
         matrix = BlockSparseMatrix.of_layer(block_sparse_linear)
-        dense = matrix.to_dense().detach().clone()  # [out_features, in_features]
-        self.weight = nn.Parameter(dense)
+        dense = matrix.to_dense().detach()  # [out_features, in_features]
+        self.weight = nn.Parameter(dense, block_sparse_linear.values.requires_grad)
         self.bias = block_sparse_linear.bias
         self.register_buffer("mask", matrix.to_dense(torch.ones_like(matrix.data)) == 1)
         self.in_features = block_sparse_linear.in_features
         self.out_features = block_sparse_linear.out_features
         self.density = block_sparse_linear.density
+        self.train(block_sparse_linear.training)
 
     def forward(self, input: Tensor) -> Tensor:
         return nn.functional.linear(input, self.weight * self.mask, self.bias)

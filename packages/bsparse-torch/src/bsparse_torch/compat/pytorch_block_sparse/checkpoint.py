@@ -14,8 +14,6 @@ An old layer `P` stores a matrix under `P.weight.`: R x C blocks of b0 x b1, n o
 Shapes are not stored: they follow from the sizes of these tensors.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 from collections.abc import Mapping, MutableMapping
@@ -25,8 +23,7 @@ import torch
 from torch import Tensor
 
 from bsparse_torch import BlockPattern, functional, masks
-
-from ._blocks import layer_of
+from bsparse_torch.compat.pytorch_block_sparse._blocks import layer_of
 
 __all__ = ["convert_checkpoint", "convert_file", "replace_old_keys"]
 

@@ -1,7 +1,5 @@
 """`SparseOptimizer`: between steps of an ordinary optimizer, drop the smallest blocks and grow others at random."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,9 +9,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bsparse_torch import BlockSparseLinear
-
-from .. import CompatibilityWarning
-from .block_sparse import BlockSparseMatrix
+from bsparse_torch.compat import CompatibilityWarning
+from bsparse_torch.compat.pytorch_block_sparse.block_sparse import BlockSparseMatrix
 
 __all__ = ["MagnitudeSparseOptimizerStrategy", "SparseOptimizer", "SparseOptimizerStrategy"]
 
