@@ -40,3 +40,8 @@ def test_changelog_begins_with_the_version():
 def test_no_package_states_another_version(package):
     text = (ROOT / "packages" / package / "src" / package.replace("-", "_") / "__init__.py").read_text()
     assert set(re.findall(r'__version__ = "(.*)"', text)) <= {VERSION}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_package_carries_the_licence(package):
+    assert (ROOT / "packages" / package / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
