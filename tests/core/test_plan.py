@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases import named
-from core.products import address, pattern_of
+from core.products import address, pattern_of, workspace
 
 import bsparse_core as bc
 
@@ -51,7 +51,8 @@ def test_has_nothing_to_upload_on_the_cpu(cpu):
 def test_outlives_its_pattern(cpu):
     plan = bc.Plan(cpu, bc.Pattern.from_mask([[True]], 4), **GOOD)
     b, values, d = np.ones((1, 4), np.float32), np.ones((1, 4, 4), np.float32), np.zeros((1, 4), np.float32)
-    plan.run(tokens=1, b=address(b), ldb=4, values=address(values), d=address(d), ldd=4)
+    scratch = workspace(plan, 1)
+    plan.run(tokens=1, b=address(b), ldb=4, values=address(values), d=address(d), ldd=4, workspace=address(scratch))
     assert (d == 4).all()
 
 
