@@ -49,14 +49,16 @@ class BlockPattern:
     col_indices: Tensor  # int32 [blocks]
 
     def __init__(self, row_offsets: Any, col_indices: Any, shape: tuple[int, int], block: Any = BLOCK) -> None:
-        row_offsets, rows_host = _index("row_offsets", row_offsets)
-        col_indices, cols_host = _index("col_indices", col_indices)
+        row_offsets, col_indices = _integers("row_offsets", row_offsets), _integers("col_indices", col_indices)
         if row_offsets.device != col_indices.device:
             raise bc.InvalidArgument(
                 f"row_offsets is on {row_offsets.device}, col_indices on {col_indices.device}; both must be together"
             )
-        pattern = bc.Pattern(*shape, masks.block_pair(block), rows_host, cols_host)
-        self._fill(plans.register(pattern), row_offsets, col_indices)
+        if row_offsets.is_meta:
+            raise bc.InvalidArgument("row_offsets is on the meta device and holds no indices: load it, then try again")
+        pattern = bc.Pattern(*shape, masks.block_pair(block), row_offsets.tolist(), col_indices.tolist())
+        kept = (indices.to(torch.int32).contiguous() for indices in (row_offsets, col_indices))
+        self._fill(plans.register(pattern), *kept)
 
     def _fill(self, host: plans.HostPattern, row_offsets: Tensor, col_indices: Tensor) -> None:
         pattern = host.pattern
@@ -212,17 +214,14 @@ def _unpickle(pattern: bc.Pattern, row_offsets: Tensor, col_indices: Tensor) -> 
     return BlockPattern._make(plans.register(pattern), row_offsets, col_indices)
 
 
-def _index(name: str, values: Any) -> tuple[Tensor, list[int]]:
-    """Indices given from outside as an int32 tensor and as host integers; ranges are core's to check."""
+def _integers(name: str, values: Any) -> Tensor:
+    """Indices given from outside as a 1-D tensor of integers; ranges are core's to check."""
     tensor = values if isinstance(values, Tensor) else torch.tensor(values, device="cpu")
     if tensor.numel() and tensor.dtype not in _INTEGERS:
         raise bc.InvalidArgument(f"{name} has dtype {tensor.dtype}; it must be torch.int32")
     if tensor.dim() != 1:
         raise bc.InvalidArgument(f"{name} has shape {list(tensor.shape)}; it must be 1-D")
-    if tensor.is_meta:
-        raise bc.InvalidArgument(f"{name} is on the meta device and holds no indices: load it, or use to_empty first")
-    tensor = tensor.detach()
-    return tensor.to(torch.int32).contiguous(), tensor.tolist()
+    return tensor.detach()
 
 
 def _tensor(indices: memoryview) -> Tensor:

@@ -1,0 +1,320 @@
+"""BlockSparseLinear in use: making one, calling it, and going back to dense."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from cases import CASES, SMALL, case_id, named
+from torch import nn
+from torch.nn.utils import prune
+
+from bsparse_torch import BlockPattern, BlockSparseLinear, InvalidArgument, Unsupported, choose_blocks
+from bsparse_torch import functional as F
+
+
+def layer_of(data):
+    """A layer with a case's values and bias."""
+    layer = BlockSparseLinear(data.pattern.cols, data.pattern.rows, dtype=data.values.dtype, pattern=data.pattern)
+    with torch.no_grad():
+        layer.values.copy_(data.values)
+        layer.bias.copy_(data.bias)
+    return layer
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_forward_equals_the_oracle(operands, expect, check, case):
+    data = operands(case, "f32")
+    check(layer_of(data)(data.x), dtype="f32", **expect(case, data.exact, "linear"))
+
+
+@pytest.mark.parametrize("case", SMALL, ids=case_id)
+def test_to_dense_and_back(operands, case):
+    data = operands(case, "f64")
+    layer = layer_of(data)
+    assert torch.equal(layer.to_dense(), torch.from_numpy(data.exact.s))
+    assert torch.equal(F.pack(layer.to_dense(), data.pattern), layer.values)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (5,), (2, 3), (2, 0, 3), (2, 1, 3, 2)])
+def test_leading_dimensions(shape):
+    layer = BlockSparseLinear(24, 40, block=8)
+    x = torch.randn(*shape, 24)
+    y = layer(x)
+    assert y.shape == (*shape, 40)
+    assert y.is_contiguous()
+    torch.testing.assert_close(y, layer.to_linear()(x))
+
+
+VIEWS = {
+    "transposed": lambda: torch.randn(24, 5).t(),
+    "permuted": lambda: torch.randn(24, 3, 2).permute(2, 1, 0),
+    "sliced rows": lambda: torch.randn(10, 24)[::2],
+    "sliced columns": lambda: torch.randn(5, 48)[:, ::2],
+    "narrowed": lambda: torch.randn(5, 30)[:, 3:27],
+    "expanded": lambda: torch.randn(1, 24).expand(5, 24),
+    "flipped": lambda: torch.randn(5, 24).flip(0)[:, :],
+    "one row of many": lambda: torch.randn(4, 5, 24)[:, 1:2],
+    "channels last": lambda: torch.randn(2, 24, 3, 4).to(memory_format=torch.channels_last).permute(0, 2, 3, 1),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_non_contiguous_input(view):
+    layer = BlockSparseLinear(24, 40, block=8)
+    x = VIEWS[view]()
+    assert torch.equal(layer(x), layer(x.contiguous()))
+
+
+def test_one_input_feature_with_odd_strides():
+    layer = BlockSparseLinear(1, 5, block=4, density=1.0)
+    x = torch.randn(6, 3)[:, :1]
+    torch.testing.assert_close(layer(x), layer.to_linear()(x))
+
+
+def test_values_of_any_strides(operands):
+    data = operands(named("blocks_odd_7x5"), "f32")
+    strided = data.values.transpose(1, 2).contiguous().transpose(1, 2)
+    for values in (strided, data.values.repeat_interleave(2, 0)[::2]):
+        assert torch.equal(
+            F.block_sparse_linear(data.x, values, data.pattern), F.block_sparse_linear(data.x, data.values, data.pattern)
+        )
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
+def test_functional_needs_no_gradients(operands, expect, check, activation):
+    case = named("ragged")
+    data = operands(case, "f32")
+    y = F.block_sparse_linear(data.x, data.values, data.pattern, data.bias, activation)
+    check(y, dtype="f32", **expect(case, data.exact, "linear", activation))
+
+
+def test_constructor_arguments():
+    layer = BlockSparseLinear(70, 45, bias=False, dtype=torch.bfloat16, density=0.5, block=(16, 8), pattern="random")
+    assert (layer.in_features, layer.out_features, layer.block, layer.format) == (70, 45, (16, 8), "bsr")
+    assert layer.bias is None
+    assert layer.values.dtype is torch.bfloat16
+    assert layer.values.shape == (14, 16, 8)
+    assert layer.density == 14 / 27
+    assert isinstance(layer.values, nn.Parameter)
+    assert [name for name, _ in layer.named_parameters()] == ["values"]
+    assert {name: buffer.dtype for name, buffer in layer.named_buffers()} == {
+        "row_offsets": torch.int32,
+        "col_indices": torch.int32,
+    }
+
+
+def test_patterns_given_as_mask_and_as_pattern():
+    mask = torch.eye(3, dtype=torch.bool)
+    by_mask = BlockSparseLinear(24, 24, pattern=mask, block=8)
+    by_pattern = BlockSparseLinear(24, 24, pattern=BlockPattern.from_mask(mask, 8))
+    assert by_mask.pattern == by_pattern.pattern
+    assert by_pattern.block == (8, 8)
+
+
+def test_seeds():
+    def make(seed=None):
+        if seed is None:
+            return BlockSparseLinear(64, 64, block=8)
+        return BlockSparseLinear(64, 64, block=8, generator=torch.Generator().manual_seed(seed))
+
+    torch.manual_seed(1)
+    first = make()
+    torch.manual_seed(1)
+    again = make()
+    for one, other, same in ((first, again, True), (make(5), make(5), True), (make(5), make(6), False)):
+        assert (one.pattern == other.pattern) is same
+        assert torch.equal(one.values, other.values) is same
+        assert torch.equal(one.bias, other.bias) is same
+
+
+def test_first_values_have_the_spread_of_the_fan_in_that_is_left():
+    layer = BlockSparseLinear(1024, 512, block=32, density=0.25)
+    bound = 256**-0.5
+    assert 0.95 * bound < layer.values.abs().max() <= bound
+    assert 0.95 * bound < layer.bias.abs().max() <= bound
+    torch.testing.assert_close(layer.values.std(), torch.tensor(bound / 3**0.5), rtol=0.02, atol=0)
+    variance = layer(torch.randn(256, 1024)).var()
+    torch.testing.assert_close(variance, torch.tensor(1 / 3 + bound**2 / 3), rtol=0.1, atol=0)
+
+
+def test_fan_in_is_that_of_each_block_row():
+    mask = torch.tensor([[True, True, True], [False, False, True], [False, False, False]])
+    layer = BlockSparseLinear(40, 48, block=16, pattern=mask)  # the last column of blocks holds 8 inputs
+    limits = layer.to_dense().abs().amax(1).view(3, 16).amax(1)
+    assert 0.8 * 40**-0.5 < limits[0] <= 40**-0.5
+    assert 0.8 * 8**-0.5 < limits[1] <= 8**-0.5
+    assert limits[2] == 0
+
+
+def test_padding_is_zero_at_first_and_after_steps():
+    layer = BlockSparseLinear(45, 70, block=16, density=1.0)
+    inside = F.pack(torch.ones(70, 45), layer.pattern)
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        assert not layer.values.detach()[inside == 0].any()
+        layer(torch.randn(4, 45)).square().sum().backward()
+        optimizer.step()
+    assert layer.values.detach()[inside == 1].all()
+
+
+def test_reset_parameters_draws_anew():
+    layer = BlockSparseLinear(64, 64, block=8)
+    before = layer.values.clone()
+    layer.reset_parameters()
+    assert not torch.equal(layer.values, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_from_linear_keeps_the_kept_weights_exactly(dtype):
+    linear = nn.Linear(100, 60, dtype=dtype)
+    layer = BlockSparseLinear.from_linear(linear, density=0.3, block=(16, 32))
+    mask = choose_blocks(linear.weight, (16, 32), 0.3)
+    assert torch.equal(layer.pattern.mask(), mask)
+    kept = F.unpack(torch.ones_like(layer.values), layer.pattern).bool()
+    assert torch.equal(layer.to_dense(), linear.weight.detach().where(kept, 0))
+    assert torch.equal(layer.bias, linear.bias)
+    assert layer.values.dtype is dtype
+
+
+def test_from_linear_keeps_flags_and_shares_nothing():
+    linear = nn.Linear(32, 32).eval()
+    linear.weight.requires_grad_(False)
+    layer = BlockSparseLinear.from_linear(linear, density=1.0, block=32)
+    assert (layer.training, layer.values.requires_grad, layer.bias.requires_grad) == (False, False, True)
+    before = layer.values.clone(), layer.bias.clone()
+    with torch.no_grad():
+        linear.weight.zero_()
+        linear.bias.zero_()
+    assert torch.equal(layer.values, before[0])
+    assert torch.equal(layer.bias, before[1])
+
+
+def test_from_linear_with_a_mask():
+    linear = nn.Linear(24, 16, bias=False)
+    mask = torch.tensor([[True, False, True], [False, False, False]])
+    layer = BlockSparseLinear.from_linear(linear, mask=mask, block=8)
+    assert torch.equal(layer.pattern.mask(), mask)
+    assert layer.bias is None
+    with pytest.raises(InvalidArgument, match="mask is given beside density = 0.5 and choose = 'magnitude'"):
+        BlockSparseLinear.from_linear(linear, 0.5, 8, mask=mask)
+
+
+def test_from_linear_of_the_blocks_that_hold_a_nonzero():
+    linear = nn.Linear(24, 16)
+    with torch.no_grad():
+        linear.weight[:8, 8:] = 0.0
+        linear.weight[8:] = -0.0
+    layer = BlockSparseLinear.from_linear(linear, choose="nonzero", block=8)
+    assert layer.pattern.mask().tolist() == [[True, False, False], [False, False, False]]
+    x = torch.randn(3, 24)
+    torch.testing.assert_close(layer(x), linear(x))
+
+
+def test_from_a_linear_pruned_by_torch():
+    linear = nn.Linear(32, 32)
+    mask = torch.eye(2).repeat_interleave(16, 0).repeat_interleave(16, 1)
+    prune.custom_from_mask(linear, "weight", mask)
+    layer = BlockSparseLinear.from_linear(linear, choose="nonzero", block=16)
+    assert torch.equal(layer.pattern.mask(), torch.eye(2, dtype=torch.bool))
+    assert layer.values.requires_grad
+
+
+def test_to_linear():
+    layer = BlockSparseLinear(45, 70, block=16).eval()
+    layer.values.requires_grad_(False)
+    linear = layer.to_linear()
+    x = torch.randn(3, 45)
+    assert type(linear) is nn.Linear
+    assert (linear.in_features, linear.out_features, linear.training) == (45, 70, False)
+    assert (linear.weight.requires_grad, linear.bias.requires_grad) == (False, True)
+    torch.testing.assert_close(linear(x), layer(x))
+    assert BlockSparseLinear(45, 70, bias=False, block=16).to_linear().bias is None
+
+
+def test_to_dense_is_differentiable():
+    layer = BlockSparseLinear(45, 70, block=16)
+    layer.to_dense().square().sum().backward()
+    torch.testing.assert_close(layer.values.grad, 2 * layer.values.detach())
+
+
+def test_copies_are_independent():
+    layer = BlockSparseLinear(32, 32, block=16)
+    x = torch.randn(2, 32)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(other(x), layer(x))
+        assert other.row_offsets is other.pattern.row_offsets
+        assert other.values.data_ptr() != layer.values.data_ptr()
+        assert other.col_indices.data_ptr() != layer.col_indices.data_ptr()
+
+
+def test_inference_mode():
+    layer = BlockSparseLinear(32, 32, block=16)
+    x = torch.randn(2, 32)
+    with torch.inference_mode():
+        y = layer(x)
+        assert y.is_inference()
+        assert torch.equal(BlockSparseLinear(32, 32, block=16, pattern=layer.pattern)(x).isnan().any(), torch.tensor(False))
+    torch.testing.assert_close(y, layer(x).detach())
+
+
+def test_dtype_conversions():
+    layer = BlockSparseLinear(32, 32, block=16)
+    x = torch.randn(2, 32)
+    y = layer(x)
+    torch.testing.assert_close(layer.double()(x.double()), y.double())
+    assert layer.bfloat16()(x.bfloat16()).dtype is torch.bfloat16
+    assert layer.row_offsets.dtype is torch.int32
+    assert layer.pattern.row_offsets is layer.row_offsets
+
+
+def test_report():
+    layer = BlockSparseLinear(96, 70, block=16, density=0.25)
+    report = layer.report(tokens=7)
+    assert set(report["kernels"]) == {"forward", "grad_input", "grad_weight"}
+    assert all(name.startswith("cpu.bsr_") for name in report["kernels"].values())
+    assert report["bytes"] == {"dense": 4 * (96 * 70 + 70), "sparse": 4 * (layer.values.numel() + 6 + 10 + 70)}
+    assert (report["format"], report["block"], report["blocks"], report["dtype"]) == ("bsr", (16, 16), 10, "float32")
+    assert report["density"] == layer.density
+    assert (report["dense_path"], report["dense_path_reason"]) == (False, "this version multiplies the stored blocks always")
+
+
+def test_report_advises_where_dense_is_about_as_fast():
+    reason = BlockSparseLinear(64, 64, block=16, density=1.0).report()["dense_path_reason"]
+    assert "predicted gain over dense is 1.00x, below 1.05x: nn.Linear would serve as well" in reason
+
+
+def test_report_where_no_kernel_runs():
+    kernels = BlockSparseLinear(64, 64, block=16, device="meta").report()["kernels"]
+    assert kernels["forward"] == "none: no kernel runs on device meta"
+
+
+def test_repr():
+    assert repr(BlockSparseLinear(64, 32, block=16)) == (
+        "BlockSparseLinear(in_features=64, out_features=32, bias=True, format='bsr', block=(16, 16), blocks=4, density=0.5)"
+    )
+
+
+def test_weight_answers_dtype_device_and_shape():
+    weight = BlockSparseLinear(45, 70, block=16, dtype=torch.bfloat16).weight
+    assert isinstance(weight, torch.Tensor)
+    assert not isinstance(weight, nn.Parameter)
+    assert (weight.dtype, weight.device.type, tuple(weight.shape)) == (torch.bfloat16, "cpu", (70, 45))
+    assert (weight.dim(), weight.numel(), weight.is_floating_point()) == (2, 70 * 45, True)
+    assert "not stored" in repr(weight)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda weight: weight + 1,
+        lambda weight: torch.nn.functional.linear(torch.randn(2, 32), weight),
+        lambda weight: weight.data.add_(1),
+        lambda weight: nn.init.normal_(weight),
+        lambda weight: weight.clone(),
+        lambda weight: weight[0],
+    ],
+)
+def test_weight_refuses_to_compute(use):
+    with pytest.raises(Unsupported, match="no dense weight is stored.*layer.values.*to_dense"):
+        use(BlockSparseLinear(32, 32, block=16).weight)
