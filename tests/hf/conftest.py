@@ -14,6 +14,7 @@ WORDS = 64
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
 FAMILIES = {
     "bert": ("Bert", {**SIZES, "intermediate_size": 128}),
+    "albert": ("Albert", {**SIZES, "intermediate_size": 128, "embedding_size": 32}),
     "llama": ("Llama", {**SIZES, "intermediate_size": 128, "num_key_value_heads": 2}),
     "gpt2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}),
     "mixtral": ("Mixtral", {**SIZES, "intermediate_size": 64, "num_key_value_heads": 2, "num_local_experts": 4}),

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from bsparse_hf import _transformers as hf
 from bsparse_hf.config import CheckpointError
-from bsparse_hf.survey import features, kind_of, names_of_modules
+from bsparse_hf.survey import features, kind_of
 from bsparse_torch import BlockSparseLinear
 
 INDICES, VALUES = (".row_offsets", ".col_indices"), ".values"
@@ -84,12 +84,11 @@ def check_shapes(model: PreTrainedModel, expected: dict[str, torch.Size], files:
 
 def check_layers(model: PreTrainedModel, found: set[str], files: list[str]) -> None:
     """Every block-sparse layer got all of its tensors, and its indices make a pattern."""
-    aliases = names_of_modules(model)
     for name, layer in model.named_modules():
         if not isinstance(layer, BlockSparseLinear):
             continue
         for tensor in [*dict(layer.named_parameters()), *dict(layer.named_buffers())]:
-            if not any(f"{alias}.{tensor}" in found for alias in aliases[id(layer)]):
+            if f"{name}.{tensor}" not in found:
                 raise CheckpointError(f"{_folder(files)}: tensor {name}.{tensor} is missing: {AGAIN}")
         try:
             layer.refresh_pattern()
