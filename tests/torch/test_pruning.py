@@ -124,6 +124,50 @@ def test_a_resumed_run_equals_an_unbroken_one():
     assert resumed.done and torch.equal(linear.weight, other.weight)
 
 
+def taylor(calls=1):
+    """A linear of which only the first block of 8 inputs ever sees anything but zeros."""
+    linear, pruner = make(features=(8, 16), density=0.5, steps=calls, score="taylor")
+    with torch.no_grad():
+        linear.parametrizations.weight.original[:, 8:] = 10
+    return linear, pruner, torch.randn(4, 8).repeat(1, 2) * torch.tensor([1.0] * 8 + [0.0] * 8)
+
+
+def test_taylor_keeps_what_the_loss_needs_not_what_is_large():
+    linear, pruner, x = taylor()
+    linear(x).square().mean().backward()
+    pruner.observe()
+    pruner.step()
+    assert (linear.weight[:, :8] != 0).all() and (linear.weight[:, 8:] == 0).all()
+
+
+def test_taylor_scores_are_a_running_mean_of_squared_sums():
+    linear, pruner, x = taylor(calls=9)
+    weight, expected = linear.parametrizations.weight.original, torch.zeros(1, 2)
+    for _ in range(3):
+        linear.zero_grad()
+        linear(x).square().mean().backward()
+        pruner.observe()
+        change = (weight * weight.grad).view(8, 2, 8).sum((0, 2)).view(1, 2)
+        expected = 0.98 * expected + 0.02 * change.square()
+    assert torch.allclose(linear.parametrizations.weight[0].importance, expected)
+
+
+def test_taylor_without_observe_says_what_to_call():
+    _, pruner, _ = taylor()
+    with pytest.raises(RuntimeError, match=r"no gradient was observed: call observe\(\) after backward"):
+        pruner.step()
+
+
+def test_taylor_scores_are_part_of_the_state():
+    linear, pruner, x = taylor(calls=9)
+    linear(x).square().mean().backward()
+    pruner.observe()
+    other, _, _ = taylor(calls=9)
+    other.load_state_dict(linear.state_dict())
+    scores = [module.parametrizations.weight[0].importance for module in (linear, other)]
+    assert scores[0].any() and torch.equal(*scores)
+
+
 def test_a_shared_module_is_pruned_once():
     linear = nn.Linear(16, 16)
     assert len(GradualPruner([linear, linear], 0.5, 8, steps=1).linears) == 1
@@ -143,6 +187,7 @@ def test_masked_models_can_be_copied():
         ({"start": -1}, "start is -1; it must be an int, 0 or more"),
         ({"every": 2.0}, "every is 2.0; it must be an int, 1 or more"),
         ({"block": 0}, "block is 0; it must be a positive int"),
+        ({"score": "size"}, "score is 'size'; it must be one of magnitude, taylor"),
     ],
 )
 def test_bad_arguments_leave_the_module_alone(change, words):

@@ -5,6 +5,7 @@ The usual way to a good block-sparse model: train dense layers under masks that 
     pruner = GradualPruner(linears, density=0.25, block=32, steps=1000)
     for batch in batches:
         loss(model(batch)).backward()
+        pruner.observe()
         optimizer.step()
         optimizer.zero_grad()
         pruner.step()
@@ -22,7 +23,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from bsparse_core import InvalidArgument
-from bsparse_torch.masks import block_pair, choose_blocks
+from bsparse_torch.masks import block_grid, block_pair, choose_blocks, tile
+
+SCORES = ("magnitude", "taylor")
+MEMORY = 0.98  # of the running mean of block importances: about the last 50 calls of observe() count
 
 
 class BlockMask(nn.Module):
@@ -31,14 +35,17 @@ class BlockMask(nn.Module):
     mask: bool [out_features, in_features], True where a block is kept.
     regrow: whether dropped weights receive the gradient that they would have if they were kept, so that they can come
         back when blocks are chosen again (dynamic pruning with feedback, arXiv:2006.07253).
+    importance: float32 [block rows, block columns], a running mean, where blocks are scored by what was observed.
     """
 
     mask: Tensor
+    importance: Tensor | None
 
-    def __init__(self, weight: Tensor, regrow: bool) -> None:
+    def __init__(self, weight: Tensor, regrow: bool, grid: tuple[int, int] | None = None) -> None:
         super().__init__()
         self.regrow = regrow
         self.register_buffer("mask", torch.ones_like(weight, dtype=torch.bool))
+        self.register_buffer("importance", None if grid is None else torch.zeros(grid, device=weight.device))
 
     def forward(self, weight: Tensor) -> Tensor:
         masked = weight * self.mask  # [out_features, in_features]
@@ -56,9 +63,12 @@ class GradualPruner:
         start: the calls of `step()` before that, with every block kept.
         every: calls between two choices of blocks.
         regrow: whether a dropped block keeps learning until the last choice, and may return; see `BlockMask`.
+        score: which blocks a weight keeps. "magnitude": those of largest L2 norm. "taylor": those without which
+            the training loss would change most, to first order: the running mean over batches of the squared sum of
+            weight * gradient over the block (arXiv:1906.10771, for groups). It needs `observe()` after every backward.
 
-    After call t, with p = (t - start) / steps, a weight keeps density + (1 - density) * (1 - p)**3 of its blocks (the
-    schedule of arXiv:1710.01878), those of largest L2 norm. After start + steps calls the choice is final.
+    After call t of `step()`, with p = (t - start) / steps, a weight keeps density + (1 - density) * (1 - p)**3 of its
+    blocks (the schedule of arXiv:1710.01878). After start + steps calls the choice is final.
 
     The pruner puts a parametrization on each weight: `linear.weight` reads as the masked weight, and the parameter that
     the optimizer holds is the same object as before. Masks and parameters are part of the model's state_dict. To
@@ -77,6 +87,7 @@ class GradualPruner:
         start: int = 0,
         every: int = 10,
         regrow: bool = True,
+        score: str = "magnitude",
     ) -> None:
         self.linears = list(dict.fromkeys(linears))
         _check_linears(self.linears)
@@ -85,10 +96,13 @@ class GradualPruner:
         for name, count, least in (("steps", steps, 1), ("start", start, 0), ("every", every, 1)):
             if type(count) is not int or count < least:
                 raise InvalidArgument(f"{name} is {count!r}; it must be an int, {least} or more")
-        self.density, self.steps, self.start, self.every = density, steps, start, every
+        if score not in SCORES:
+            raise InvalidArgument(f"score is {score!r}; it must be one of {', '.join(SCORES)}")
+        self.density, self.steps, self.start, self.every, self.score = density, steps, start, every, score
         self.calls = 0
         for linear in self.linears:
-            parametrize.register_parametrization(linear, "weight", BlockMask(linear.weight, regrow))
+            grid = block_grid((linear.out_features, linear.in_features), self.block) if score == "taylor" else None
+            parametrize.register_parametrization(linear, "weight", BlockMask(linear.weight, regrow, grid))
 
     @property
     def done(self) -> bool:
@@ -100,6 +114,17 @@ class GradualPruner:
         """The fraction of blocks that the schedule asks for after the calls so far."""
         progress = min(1.0, max(0, self.calls - self.start) / self.steps)
         return self.density + (1.0 - self.density) * (1.0 - progress) ** 3
+
+    @torch.no_grad()
+    def observe(self) -> None:
+        """To be called between backward and the optimizer's step; only score "taylor" looks, and only until `done`."""
+        if self.score != "taylor" or self.done:
+            return
+        for linear in self.linears:
+            weight, importance = _original(linear), _mask_of(linear).importance
+            if weight.grad is not None and importance is not None:
+                change = tile(weight * weight.grad, self.block).sum((2, 3))  # [R, C]: what the loss loses with a block
+                importance.mul_(MEMORY).add_(change.square(), alpha=1 - MEMORY)
 
     def step(self) -> None:
         """To be called after every optimizer step; does nothing more once `done`."""
@@ -136,7 +161,11 @@ class GradualPruner:
     @torch.no_grad()
     def _choose(self, linear: nn.Linear) -> None:
         mask = _mask_of(linear)
-        kept = choose_blocks(_original(linear), self.block, self.current_density)  # bool [R, C]
+        if mask.importance is None:
+            kept = choose_blocks(_original(linear), self.block, self.current_density)  # bool [R, C]
+        else:
+            _check_observed(mask.importance)
+            kept = choose_blocks(mask.importance.sqrt(), 1, self.current_density)  # bool [R, C]
         rows, cols = mask.mask.shape
         wide = kept.repeat_interleave(self.block[0], 0).repeat_interleave(self.block[1], 1)
         mask.mask.copy_(wide[:rows, :cols])
@@ -155,6 +184,14 @@ def _check_linears(linears: list[nn.Linear]) -> None:
             raise InvalidArgument(f"linears holds a {type(linear).__name__}; each must be an nn.Linear")
         if parametrize.is_parametrized(linear, "weight"):
             raise InvalidArgument("linears holds a module whose weight is parametrized already: call finish() first")
+
+
+def _check_observed(importance: Tensor) -> None:
+    if not importance.any():
+        raise RuntimeError(
+            'score is "taylor" and no gradient was observed: call observe() after backward and before the '
+            "optimizer's step and zero_grad"
+        )
 
 
 def _mask_of(linear: nn.Linear) -> BlockMask:
