@@ -159,6 +159,12 @@ def test_an_edited_config(folder, change, words):
         bsparse_hf.load(folder)
 
 
+def test_a_config_without_modules(folder):
+    edit_config(folder, lambda config: config["quantization_config"].pop("modules"))
+    with pytest.raises(CheckpointError, match="quantization_config.modules is None; it must map"):
+        bsparse_hf.load(folder)
+
+
 def test_counts_that_disagree_with_the_file(folder):
     edit_config(folder, lambda config: config["quantization_config"]["modules"][LAYER].update(blocks=15))
     both_refuse(folder, rf"tensor {LAYER}.values has shape \[16, 16, 16\]; the config makes it \[15, 16, 16\]")

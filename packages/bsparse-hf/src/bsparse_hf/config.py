@@ -27,7 +27,7 @@ class BlockSparseConfig(hf.QuantizationConfigMixin):
 
     def __init__(
         self,
-        modules: dict[str, dict[str, Any]],
+        modules: dict[str, dict[str, Any]] | None = None,
         format_version: int = FORMAT_VERSION,
         quant_method: str = METHOD,
         **unknown: object,

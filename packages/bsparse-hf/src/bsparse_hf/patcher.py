@@ -15,7 +15,7 @@ from bsparse_hf import _transformers as hf
 from bsparse_hf.quantizer import attach
 from bsparse_hf.report import ModuleReport, PatchReport, size
 from bsparse_hf.rules import PatchRule, make_rule
-from bsparse_hf.survey import Site, fused_experts, other_modules, survey
+from bsparse_hf.survey import Site, fused_experts, other_modules, put, survey
 from bsparse_torch import BlockSparseLinear, choose_blocks
 
 INDEX_BYTES = 4  # row offsets and column indices are int32
@@ -72,8 +72,7 @@ class BlockSparseModelPatcher:
         # All layers are made before any is put in place, so that an error halfway leaves the model as it was.
         layers = [_layer(step) for step in hf.progress(chosen, "block-sparse layers")]
         for step, layer in zip(chosen, layers, strict=True):
-            for name in step.site.names:
-                model.set_submodule(name, layer)
+            put(model, step.site.names, layer)
         if isinstance(model, PreTrainedModel):
             if any(step.site.tied for step in chosen):
                 hf.untie(model)

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from bsparse_hf import _transformers as hf
 from bsparse_hf.config import METHOD, BlockSparseConfig, describe
+from bsparse_hf.survey import names_of_modules, put
 from bsparse_hf.verify import check_files, check_layers, check_shapes, check_skeleton
 from bsparse_torch import BlockSparseLinear
 from bsparse_torch.state import EXTRA
@@ -48,6 +49,7 @@ class BlockSparseQuantizer(hf.HfQuantizer):
         named = self.quantization_config.modules
         self.quantization_config.modules = check_skeleton(model, named)
         check_files(self._files, layers=len(named))
+        names = names_of_modules(model)
         for name, entry in self.quantization_config.modules.items():
             dense = model.get_submodule(name)
             assert isinstance(dense.weight, torch.Tensor)
@@ -65,7 +67,7 @@ class BlockSparseQuantizer(hf.HfQuantizer):
             # The files have no extra state, see `attach`: for the time of the load it must not be missed.
             hook = layer.register_state_dict_post_hook(_drop_extra_state)  # type: ignore[no-untyped-call]
             self._hooks.append(hook)
-            _replace(model, dense, layer)
+            put(model, names[id(dense)], layer)
         self._shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
         # From here on this is an ordinary load: of "pre-quantized" files transformers would keep the dtype, whatever
         # the caller asked for. It also asks `param_needs_quantization` now, of each tensor.
@@ -97,9 +99,10 @@ class BlockSparseQuantizer(hf.HfQuantizer):
 
     def dequantize(self, model: PreTrainedModel, dtype: torch.dtype | None = None) -> PreTrainedModel:
         """Makes every layer dense again, zeros in place, in its own dtype or the one given."""
+        names = names_of_modules(model)
         for name, layer in list(model.named_modules()):
             if isinstance(layer, BlockSparseLinear):
-                _replace(model, layer, _dense(layer, as_conv1d=name in self.conv1d).to(dtype))
+                put(model, names[id(layer)], _dense(layer, as_conv1d=name in self.conv1d).to(dtype))
         hf.detach_quantizer(model, self)
         return model
 
@@ -135,12 +138,6 @@ def attach(model: PreTrainedModel, conv1d: Iterable[str] = ()) -> None:
     quantizer.quantization_config.modules = describe(model)
     hf.attach_quantizer(model, quantizer)
     hf.leave_out_of_files(model, [f"{name}.{EXTRA}" for name in quantizer.quantization_config.modules])
-
-
-def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Puts a module in the place of another, under all of its names."""
-    for name in [name for name, module in model.named_modules(remove_duplicate=False) if module is old]:
-        model.set_submodule(name, new)
 
 
 def _drop_extra_state(layer: nn.Module, state_dict: dict[str, Any], prefix: str, metadata: Any) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -62,6 +62,12 @@ def names_of_modules(model: nn.Module) -> dict[int, list[str]]:
     for name, module in model.named_modules(remove_duplicate=False):
         names[id(module)].append(name)
     return names
+
+
+def put(model: nn.Module, names: Iterable[str], module: nn.Module) -> None:
+    """Puts a module into a model under each of these names."""
+    for name in names:
+        model.set_submodule(name, module)
 
 
 def survey(model: nn.Module) -> list[Site]:

@@ -1,6 +1,6 @@
 """The checks of a checkpoint: nothing of a file reaches a kernel before it has passed them."""
 
-from collections.abc import Iterable
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,11 @@ def check_skeleton(model: PreTrainedModel, modules: dict[str, dict[str, Any]]) -
     A checkpoint may be loaded into the bare model or into one with a head: then names lose or gain its prefix, as the
     names of tensors do; entries of a head that the bare model has not are left out.
     """
+    present = {name for name, _ in model.named_modules(remove_duplicate=False)}
+    bare = model.base_model is model and any(name.startswith(f"{model.base_model_prefix}.") for name in modules)
     found = {}
     for name, entry in modules.items():
-        own_name = _own_name(model, name, modules)
+        own_name = _own_name(model, name, present, bare)
         if own_name is None:
             continue
         where = f"quantization_config.modules[{name!r}]"
@@ -96,14 +98,12 @@ def check_layers(model: PreTrainedModel, found: set[str], files: list[str]) -> N
             raise CheckpointError(f"{_holder(files, name + '.col_indices')}: {name}: {error}; {AGAIN}") from error
 
 
-def _own_name(model: PreTrainedModel, name: str, names: Iterable[str]) -> str | None:
-    """What this model calls a module of the config; None for one of a head that a bare model has not."""
+def _own_name(model: PreTrainedModel, name: str, present: Container[str], bare: bool) -> str | None:
+    """What this model calls a module of the config; None for one of a head, where the model is bare."""
     prefix = f"{model.base_model_prefix}."
-    present = {own for own, _ in model.named_modules(remove_duplicate=False)}
     for own in (name, name.removeprefix(prefix), prefix + name):
         if own in present:
             return own
-    bare = model.base_model is model and any(other.startswith(prefix) for other in names)
     if bare and not name.startswith(prefix):
         return None
     raise CheckpointError(
