@@ -29,7 +29,7 @@ C_SUFFIXES = (".h", ".c", ".cc", ".cu", ".cuh")
 CORE, TORCH_LAYER, HF_LAYER = "bsparse-core", "bsparse-torch", "bsparse-hf"
 
 NVCC = shutil.which("nvcc")
-GPU = bool(NVCC and shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi", "-L"]).returncode == 0)
+GPU = bool(NVCC and shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi", "-L"], check=False).returncode == 0)
 
 nox.needs_version = ">=2025.5.1"
 nox.options.sessions = ["tests"]
@@ -60,7 +60,7 @@ def install(session, *packages, tools=(), cuda=GPU):
     session.install("--force-reinstall", "--no-deps", *wheels)
 
 
-def build_c(session, name, *options):
+def build_c(session, name, *options, test=True):
     """Configures, builds and tests the C library in a folder of its own; returns that folder."""
     missing = [tool for tool in ("cmake", "ninja") if not shutil.which(tool)]
     if missing:
@@ -69,8 +69,18 @@ def build_c(session, name, *options):
     options = ("-DBSPARSE_CUDA=OFF", "-DBSPARSE_TESTS=ON", "-DBSPARSE_EXAMPLES=ON", *options)
     session.run("cmake", "-S", "cuda", "-B", str(folder), "-G", "Ninja", *options, external=True)
     session.run("cmake", "--build", str(folder), external=True)
-    session.run("ctest", "--test-dir", str(folder), "--output-on-failure", external=True)
+    if test:
+        session.run("ctest", "--test-dir", str(folder), "--output-on-failure", external=True)
     return folder
+
+
+def has_libfuzzer():
+    """Whether a clang++ is here that links libFuzzer."""
+    if not shutil.which("clang++"):
+        return False
+    target = 'extern "C" int LLVMFuzzerTestOneInput(const char *, unsigned long) { return 0; }'
+    command = ["clang++", "-fsanitize=fuzzer", "-x", "c++", "-", "-o", os.devnull]
+    return subprocess.run(command, input=target, text=True, check=False).returncode == 0
 
 
 def absent(session, *modules):
@@ -193,8 +203,23 @@ def bench(session):
 
 @nox.session(python=TORCH_PYTHON)
 def fuzz(session):
-    """Fuzzers on the C library and the Python layers; `nox -s fuzz -- SECONDS` (default 120)."""
-    ...
+    """Random input for the C library, core and torch, a third of the time each: `nox -s fuzz -- SECONDS`."""
+    seconds = int(session.posargs[0]) if session.posargs else 300
+    options = ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DBSPARSE_SANITIZE=address,undefined"]
+    limit = ["timeout", "--signal=INT", str(seconds // 3)]  # its status 124 says: nothing was found in that time
+    if has_libfuzzer():
+        folder = build_c(session, "fuzz", "-DBSPARSE_FUZZ=ON", "-DCMAKE_CXX_COMPILER=clang++", *options, test=False)
+        arguments = [f"-max_total_time={seconds // 3}"]
+    else:
+        session.log("no clang++ with libFuzzer here: the driver in tests/c/fuzz_main.cc takes its place")
+        folder = build_c(session, "asan", *options, test=False)
+        arguments = ["1000000000"]
+    program = str(folder / "tests" / "fuzz_pattern_plan")
+    session.run(*limit, program, *arguments, external=True, success_codes=[0, 124])
+    install(session, CORE, TORCH_LAYER, tools=[TORCH, *TEST_TOOLS])
+    for layer in ("core", "torch"):
+        pytest = ["pytest", "-x", "-m", "hypothesis", "--hypothesis-profile=fuzz", f"tests/{layer}"]
+        session.run(*limit, *pytest, external=True, success_codes=[0, 124])
 
 
 @nox.session(python=TORCH_PYTHON)
