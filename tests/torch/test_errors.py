@@ -22,7 +22,10 @@ INPUTS = {
     "int": (lambda: torch.ones(5, 24, dtype=torch.int64), "x has dtype torch.int64, values has dtype torch.float32"),
     "complex": (lambda: torch.ones(5, 24, dtype=torch.cfloat), "x has dtype torch.complex64"),
     "meta": (lambda: torch.ones(5, 24, device="meta"), "x is on meta, values is on cpu; both must be on one device"),
-    "sparse": (lambda: torch.eye(24).to_sparse(), r"x has layout torch.sparse_coo; it must be strided: pass x.to_dense"),
+    "sparse": (
+        lambda: torch.eye(24).to_sparse(),
+        r"x has layout torch.sparse_coo; it must be strided: pass x.to_dense",
+    ),
     "list": (lambda: [1.0] * 24, "x is a list; it must be a tensor"),
 }
 
@@ -112,7 +115,10 @@ CONSTRUCTORS = {
     "density random": ({"density": -1.0, "pattern": "random"}, "density is -1.0"),
     "block": ({"block": 0}, "block is 0; it must be a positive int or two of them"),
     "pattern": ({"pattern": "banded"}, 'pattern is \'banded\'; it must be "balanced", "random", a bool block mask or'),
-    "mask": ({"pattern": torch.ones(2, 2, dtype=torch.bool), "block": 8}, r"mask has shape \[2, 2\]; .* \[2, 3\] blocks"),
+    "mask": (
+        {"pattern": torch.ones(2, 2, dtype=torch.bool), "block": 8},
+        r"mask has shape \[2, 2\]; .* \[2, 3\] blocks",
+    ),
     "other pattern": ({"pattern": BlockPattern.random((24, 16), 0.5, 8)}, "pattern has shape .*; the layer is"),
     "dtype": ({"dtype": torch.int8}, "dtype is torch.int8; it must be torch.float32, float16, bfloat16 or float64"),
     "format": ({"format": "csr"}, "format is 'csr'; it must be \"bsr\""),
@@ -130,7 +136,9 @@ def test_wrong_constructor_arguments(name):
 
 @pytest.mark.parametrize("format", ["semi24", "bsr24", "bitmap"])
 def test_formats_of_later_versions(format):
-    with pytest.raises(Unsupported, match=f'{format} is not served by this version of bsparse_torch: pass format="bsr"'):
+    with pytest.raises(
+        Unsupported, match=f'{format} is not served by this version of bsparse_torch: pass format="bsr"'
+    ):
         BlockSparseLinear(64, 64, format=format)
     with pytest.raises(Unsupported, match=f"{format} is not served"):
         BlockSparseLinear.from_linear(nn.Linear(64, 64), format=format)

@@ -128,7 +128,9 @@ def test_expanded_and_transposed_gradients():
     dense = torch.nn.functional.linear(x, F.unpack(values, pattern), bias)
     for reduce in (lambda y: y.sum(), lambda y: y.transpose(0, 2).flatten().cumsum(0).sum()):
         sparse_grads = torch.autograd.grad(reduce(y), (x, values, bias), retain_graph=True)
-        torch.testing.assert_close(sparse_grads, torch.autograd.grad(reduce(dense), (x, values, bias), retain_graph=True))
+        torch.testing.assert_close(
+            sparse_grads, torch.autograd.grad(reduce(dense), (x, values, bias), retain_graph=True)
+        )
 
 
 def test_activation_without_aux_cannot_be_differentiated(operands):

@@ -77,7 +77,8 @@ def test_values_of_any_strides(operands):
     strided = data.values.transpose(1, 2).contiguous().transpose(1, 2)
     for values in (strided, data.values.repeat_interleave(2, 0)[::2]):
         assert torch.equal(
-            F.block_sparse_linear(data.x, values, data.pattern), F.block_sparse_linear(data.x, data.values, data.pattern)
+            F.block_sparse_linear(data.x, values, data.pattern),
+            F.block_sparse_linear(data.x, data.values, data.pattern),
         )
 
 
@@ -254,7 +255,9 @@ def test_inference_mode():
     with torch.inference_mode():
         y = layer(x)
         assert y.is_inference()
-        assert torch.equal(BlockSparseLinear(32, 32, block=16, pattern=layer.pattern)(x).isnan().any(), torch.tensor(False))
+        assert torch.equal(
+            BlockSparseLinear(32, 32, block=16, pattern=layer.pattern)(x).isnan().any(), torch.tensor(False)
+        )
     torch.testing.assert_close(y, layer(x).detach())
 
 
@@ -276,7 +279,10 @@ def test_report():
     assert report["bytes"] == {"dense": 4 * (96 * 70 + 70), "sparse": 4 * (layer.values.numel() + 6 + 10 + 70)}
     assert (report["format"], report["block"], report["blocks"], report["dtype"]) == ("bsr", (16, 16), 10, "float32")
     assert report["density"] == layer.density
-    assert (report["dense_path"], report["dense_path_reason"]) == (False, "this version multiplies the stored blocks always")
+    assert (report["dense_path"], report["dense_path_reason"]) == (
+        False,
+        "this version multiplies the stored blocks always",
+    )
 
 
 def test_report_advises_where_dense_is_about_as_fast():

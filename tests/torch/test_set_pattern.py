@@ -106,7 +106,9 @@ def test_without_the_optimizer_its_next_step_raises():
     optimizer = OPTIMIZERS["adam"](layer.parameters())
     step(layer, optimizer)
     layer.set_pattern(NEW)
-    with pytest.raises(RuntimeError, match=r"state 'exp_avg' has shape \[4, 8, 8\].* have shape \[5, 8, 8\].*set_pattern"):
+    with pytest.raises(
+        RuntimeError, match=r"state 'exp_avg' has shape \[4, 8, 8\].* have shape \[5, 8, 8\].*set_pattern"
+    ):
         step(layer, optimizer)
 
 

@@ -246,9 +246,15 @@ EDITS = {
     "version": ({"_extra_state": lambda e: {**e, "version": 2}}, "version is 2; this bsparse_torch reads version 1"),
     "format": ({"_extra_state": lambda e: {**e, "format": "bsr24"}}, "bsr24 is not served by this version"),
     "unknown format": ({"_extra_state": lambda e: {**e, "format": "coo"}}, "format is 'coo'"),
-    "block": ({"_extra_state": lambda e: {**e, "block": [8, 32]}}, r"block is \[8, 32\] in the checkpoint and \[16, 16\]"),
+    "block": (
+        {"_extra_state": lambda e: {**e, "block": [8, 32]}},
+        r"block is \[8, 32\] in the checkpoint and \[16, 16\]",
+    ),
     "in_features": ({"_extra_state": lambda e: {**e, "in_features": 46}}, "in_features is 46 in the checkpoint and 45"),
-    "extra key": ({"_extra_state": lambda e: {**e, "code": 1}}, "extra state is .*code.*; it must hold version, format"),
+    "extra key": (
+        {"_extra_state": lambda e: {**e, "code": 1}},
+        "extra state is .*code.*; it must hold version, format",
+    ),
     "extra kind": ({"_extra_state": lambda e: b"state"}, "extra state is b'state'"),
 }
 

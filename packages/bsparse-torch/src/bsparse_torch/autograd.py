@@ -49,7 +49,7 @@ class _Linear(torch.autograd.Function):
         return y, aux
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
         dx = dvalues = dbias = None
         if dy is not None:
             x, values, aux, row_offsets, col_indices = ctx.saved_tensors
@@ -82,7 +82,7 @@ def _no_double_backward(ctx: Any, *grads: Tensor | None) -> None:
     )
 
 
-_library = torch.library.Library("bsparse", "FRAGMENT")
-_library.impl("linear", _linear, "Autograd")
+_library = torch.library.Library("bsparse", "FRAGMENT")  # type: ignore[no-untyped-call]
+_library.impl("linear", _linear, "Autograd")  # type: ignore[no-untyped-call]
 torch.library.register_autograd("bsparse::grad_input", _no_double_backward)
 torch.library.register_autograd("bsparse::grad_values", _no_double_backward)

@@ -39,6 +39,7 @@ class BlockSparseLinear(nn.Module):
     row_offsets: Tensor  # int32 [R + 1]
     col_indices: Tensor  # int32 [blocks]
     _pattern: BlockPattern | None  # None until the buffers are read; its tensors are the buffers
+    _index_version: int | None  # that of col_indices when they were bound; None: no longer watched
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class BlockSparseLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
         self.register_buffer("row_offsets", torch.zeros(row_blocks + 1, dtype=torch.int32, device=device))
         self.register_buffer("col_indices", torch.zeros(blocks, dtype=torch.int32, device=device))
-        self._pattern = None
+        self._pattern = self._index_version = None
 
     # making one ------------------------------------------------------------------------------------------------
 
@@ -165,6 +166,8 @@ class BlockSparseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in_features] to y [..., out_features]."""
+        if self._index_version is not None and not torch.compiler.is_compiling():
+            self._notice_writing()
         return functional.linear(x, self.values, self.bias, self.pattern, self.row_offsets, self.col_indices)
 
     @property
@@ -241,7 +244,7 @@ class BlockSparseLinear(nn.Module):
         self._bind(pattern)
 
     def refresh_pattern(self) -> BlockPattern:
-        """Reads the pattern from row_offsets and col_indices, after they were set or written to from outside.
+        """Reads the pattern from row_offsets and col_indices, after they were written to from outside.
 
         Raises InvalidArgument where they are not a pattern, or not the one that values has room for.
         """
@@ -253,6 +256,17 @@ class BlockSparseLinear(nn.Module):
     def _bind(self, pattern: BlockPattern) -> None:
         self._buffers["row_offsets"], self._buffers["col_indices"] = pattern.row_offsets, pattern.col_indices
         self._pattern = pattern
+        self._index_version = None if pattern.col_indices.is_inference() else pattern.col_indices._version
+
+    def _notice_writing(self) -> None:
+        """Reads the buffers again when they have been written to for the first time since they were bound.
+
+        DistributedDataParallel does so: it sends the first process's buffers and values to the others when it is made.
+        It goes on to send the same at every forward, so that later writing is not looked at: see refresh_pattern.
+        """
+        if self.col_indices._version != self._index_version:
+            self.refresh_pattern()
+            self._index_version = None
 
     def _resize(self, values: Tensor) -> None:
         """Gives the Parameter other values, perhaps more or fewer blocks."""

@@ -1,0 +1,66 @@
+"""torch.export: in this process, and in a fresh one that must rebuild the plans from the index tensors."""
+
+import subprocess
+import sys
+
+import torch
+from torch import nn
+
+from bsparse_torch import BlockSparseLinear
+
+FRESH = """
+import sys, torch, bsparse_torch
+from bsparse_torch import plans
+program = torch.export.load(sys.argv[1])
+data = torch.load(sys.argv[2])
+assert not plans._hosts
+for x, y in zip(data["x"], data["y"]):
+    torch.testing.assert_close(program.module()(x), y)
+assert len(plans._rebuilt) == 2
+"""
+
+
+def make():
+    return nn.Sequential(BlockSparseLinear(45, 70, block=16), nn.GELU(), BlockSparseLinear(70, 24, block=8, bias=False))
+
+
+def export(model):
+    tokens = torch.export.Dim("tokens", min=1, max=1024)
+    with torch.no_grad():
+        return torch.export.export(model, (torch.randn(5, 45),), dynamic_shapes=({0: tokens},))
+
+
+def test_an_exported_program_takes_any_number_of_tokens():
+    model = make()
+    program = export(model)
+    for tokens in (1, 2, 33):
+        x = torch.randn(tokens, 45)
+        torch.testing.assert_close(program.module()(x), model(x))
+
+
+def test_the_index_tensors_are_buffers_of_the_program():
+    program = export(make())
+    assert set(program.graph_signature.buffers) == {
+        f"{layer}.{name}" for layer in (0, 2) for name in ("row_offsets", "col_indices")
+    }
+    assert set(program.graph_signature.parameters) == {"0.values", "0.bias", "2.values"}
+
+
+def test_the_program_in_a_fresh_process(tmp_path):
+    model = make()
+    torch.export.save(export(model), tmp_path / "program.pt2")
+    inputs = [torch.randn(tokens, 45) for tokens in (1, 7, 64)]
+    torch.save({"x": inputs, "y": [model(x).detach() for x in inputs]}, tmp_path / "data.pt")
+    command = [sys.executable, "-c", FRESH, str(tmp_path / "program.pt2"), str(tmp_path / "data.pt")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_export_for_training():
+    model = make()
+    program = torch.export.export(model, (torch.randn(5, 45),))
+    x = torch.randn(5, 45)
+    trained = program.module()
+    trained(x).sum().backward()
+    model(x).sum().backward()
+    torch.testing.assert_close(trained.get_parameter("0.values").grad, model[0].values.grad)
