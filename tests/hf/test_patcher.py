@@ -106,6 +106,12 @@ def test_a_forced_tied_head_is_untied(make, patch, tokens):
     assert model(tokens).logits.shape == (2, 9, 64)
 
 
+def test_a_head_tied_together_with_others_is_refused(make, patch):
+    model = make("t5", "ForConditionalGeneration")
+    with pytest.raises(ValueError, match="lm_head: tied to shared.weight by more than tie_word_embeddings: untie it"):
+        patch(model, "lm_head", force=True)
+
+
 def test_options_as_a_mapping(make):
     patcher = BlockSparseModelPatcher()
     patcher.add_pattern("pooler.dense", {"density": 0.5})

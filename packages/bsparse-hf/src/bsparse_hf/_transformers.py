@@ -24,6 +24,7 @@ __all__ = [
     "QuantizationConfigMixin",
     "architecture",
     "attach_quantizer",
+    "can_untie",
     "conv1d",
     "detach_quantizer",
     "is_tied",
@@ -33,7 +34,6 @@ __all__ = [
     "register_quantization_config",
     "register_quantizer",
     "saved_config",
-    "tied_by_config",
     "untie",
 ]
 
@@ -72,9 +72,10 @@ def is_tied(model: PreTrainedModel, parameter_name: str) -> bool:
     return parameter_name in tied or parameter_name in tied.values()
 
 
-def tied_by_config(model: PreTrainedModel) -> bool:
-    """Whether `config.tie_word_embeddings`, read by this very model, is what ties its weights."""
-    return bool(getattr(model.config, "tie_word_embeddings", False))
+def can_untie(model: PreTrainedModel, module_name: str) -> bool:
+    """Whether `config.tie_word_embeddings` ties this module, and nothing else that `untie` would part."""
+    targets = model.all_tied_weights_keys
+    return bool(targets) and all(target.startswith(f"{module_name}.") for target in targets)
 
 
 def untie(model: PreTrainedModel) -> None:

@@ -102,8 +102,10 @@ class BlockSparseModelPatcher:
             return _skip(site, number, site.obstruction)
         if site.obstacle is not None and not rule.force:
             return _skip(site, number, f"{site.obstacle}; force=True patches it")
-        if site.tied and isinstance(model, PreTrainedModel) and not hf.tied_by_config(model):
-            return _skip(site, number, "tied by the model's own code, which force cannot undo", refused=True)
+        if site.tied and isinstance(model, PreTrainedModel) and not hf.can_untie(model, site.names[0]):
+            return _skip(
+                site, number, f"{site.obstacle} by more than tie_word_embeddings: untie it first", refused=True
+            )
         return _sized(site, number, rule)
 
     def _first_match(self, names: Sequence[str]) -> tuple[int, PatchRule | None]:
