@@ -29,7 +29,7 @@ def place(case, array, dtype):
 
 @pytest.fixture
 def operands():
-    """operands(case, dtype): a case's pattern and tensors, which hold the same numbers as the float64 arrays in exact."""
+    """operands(case, dtype): a case's pattern and tensors, of the same numbers as the float64 arrays in exact."""
 
     def make(case, dtype):
         exact = case.operands(dtype)

@@ -7,7 +7,6 @@ from torch import nn
 from bsparse_torch import BlockPattern, BlockSparseLinear
 from bsparse_torch import functional as F
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")  # inductor's own
 
 
@@ -93,6 +92,25 @@ def test_autocast_inside_and_outside():
     torch.testing.assert_close(y, inside(x))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         torch.testing.assert_close(compiled(layer, "aot_eager")(x), y)
+
+
+class Peeks(nn.Module):
+    """Casts its input to the weight's dtype, as T5 does, and at will computes with the weight."""
+
+    def __init__(self, computes=False):
+        super().__init__()
+        self.layer, self.computes = BlockSparseLinear(48, 32, block=16), computes
+
+    def forward(self, x):
+        weight = self.layer.weight
+        return torch.nn.functional.linear(x, weight) if self.computes else self.layer(x.to(weight.dtype))
+
+
+def test_code_may_peek_at_the_weight():
+    model, x = Peeks(), torch.randn(4, 48, dtype=torch.float64)
+    torch.testing.assert_close(compiled(model, "aot_eager")(x), model(x))
+    with pytest.raises(RuntimeError, match="meta"):
+        compiled(Peeks(computes=True), "aot_eager")(x.float())
 
 
 def test_a_new_pattern_is_followed():

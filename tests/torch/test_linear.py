@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -271,6 +272,33 @@ def test_dtype_conversions():
     assert layer.pattern.row_offsets is layer.row_offsets
 
 
+def test_threads_may_share_a_layer():
+    layer, x = BlockSparseLinear(96, 96, block=16), torch.randn(40, 96)
+    expected = run_in_thread(layer, x)
+    with ThreadPoolExecutor(4) as pool:
+        for result in pool.map(lambda _: run_in_thread(layer, x), range(20)):
+            assert all(torch.equal(one, other) for one, other in zip(result, expected, strict=True))
+
+
+def run_in_thread(layer, x):
+    """The output and the gradients of values and bias."""
+    y = layer(x)
+    return y, *torch.autograd.grad(y.square().sum(), (layer.values, layer.bias))
+
+
+def test_gradient_checkpointing():
+    layer, x = BlockSparseLinear(48, 32, block=16), torch.randn(4, 48)
+    y = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
+    (grad,) = torch.autograd.grad(y.sum(), layer.values)
+    torch.testing.assert_close(grad, torch.autograd.grad(layer(x).sum(), layer.values)[0])
+
+
+def test_functional_call():
+    layer, x = BlockSparseLinear(48, 32, block=16), torch.randn(4, 48)
+    doubled = {name: 2 * parameter.detach() for name, parameter in layer.named_parameters()}
+    torch.testing.assert_close(torch.func.functional_call(layer, doubled, (x,)), 2 * layer(x))
+
+
 def test_report():
     layer = BlockSparseLinear(96, 70, block=16, density=0.25)
     report = layer.report(tokens=7)
@@ -297,7 +325,8 @@ def test_report_where_no_kernel_runs():
 
 def test_repr():
     assert repr(BlockSparseLinear(64, 32, block=16)) == (
-        "BlockSparseLinear(in_features=64, out_features=32, bias=True, format='bsr', block=(16, 16), blocks=4, density=0.5)"
+        "BlockSparseLinear(in_features=64, out_features=32, bias=True, "
+        "format='bsr', block=(16, 16), blocks=4, density=0.5)"
     )
 
 

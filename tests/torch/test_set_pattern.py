@@ -120,6 +120,18 @@ def test_an_optimizer_that_does_not_hold_the_values_is_refused():
 
 
 @pytest.mark.parametrize(
+    "state", [torch.zeros(4, 8), torch.zeros(4, 8, 8, dtype=torch.uint8)], ids=["factored", "quantized"]
+)
+def test_state_that_cannot_move_is_refused_with_the_cure(state):
+    layer = make()
+    optimizer = OPTIMIZERS["sgd"](layer.parameters())
+    optimizer.state[layer.values]["second"] = state
+    with pytest.raises(InvalidArgument, match=r"state 'second' is torch..*can move with its blocks: drop it by"):
+        layer.set_pattern(NEW, optimizer=optimizer)
+    assert torch.equal(layer.pattern.mask(), OLD)
+
+
+@pytest.mark.parametrize(
     "pattern",
     [BlockPattern.random((16, 24), 0.5, (8, 4)), BlockPattern.random((24, 16), 0.5, 8)],
     ids=["block", "shape"],

@@ -181,9 +181,15 @@ class BlockSparseLinear(nn.Module):
         return self.pattern.density
 
     @property
-    def weight(self) -> DenseWeight:
-        """A stand-in with the dense weight's dtype, device and shape. Computing with it raises Unsupported."""
-        return DenseWeight(self.values, (self.out_features, self.in_features))
+    def weight(self) -> Tensor:
+        """A stand-in with the dense weight's dtype, device and shape. Computing with it raises Unsupported.
+
+        In a graph of torch.compile, which cannot hold one, it is a meta tensor.
+        """
+        shape = self.out_features, self.in_features
+        if torch.compiler.is_compiling():
+            return torch.empty(shape, dtype=self.values.dtype, device="meta")
+        return DenseWeight(self.values, shape)
 
     def to_dense(self) -> Tensor:
         """The dense weight [out_features, in_features]. Differentiable."""
@@ -232,14 +238,13 @@ class BlockSparseLinear(nn.Module):
         if isinstance(pattern, Tensor):
             pattern = BlockPattern.from_mask(pattern, self.block, (self.out_features, self.in_features))
         _check_fits(pattern, (self.out_features, self.in_features), self.block)
-        if optimizer is not None:
-            optim.check_holds(optimizer, self.values)
+        moving = {} if optimizer is None else optim.movable_state(optimizer, self.values)
         pattern = pattern.to(self.values.device)
         source, target = optim.common_blocks(self.pattern, pattern)
         values = optim.move_blocks(self.values.detach(), source, target, pattern.blocks, fill)
         init.zero_padding(values, pattern)
-        if optimizer is not None:
-            optim.move_state(optimizer, self.values, source, target, pattern.blocks)
+        for name, entry in moving.items():
+            optimizer.state[self.values][name] = optim.move_blocks(entry, source, target, pattern.blocks)
         self._resize(values)
         self._bind(pattern)
 

@@ -1,5 +1,6 @@
-"""What a change of pattern does to optimizers: their state for the values is moved with the blocks, or refused."""
+"""What a change of pattern does to optimizers: their state for the values moves with the blocks, or is refused."""
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from bsparse_core import InvalidArgument
 from bsparse_torch.pattern import BlockPattern
 
-# Parameters whose block count changed after they were made; an optimizer's state for them may be of the old count.
+# Parameters whose block count has changed: an optimizer's state for them may be of the old count.
 _resized = WeakTensorKeyDictionary()
 
 
@@ -31,48 +32,44 @@ def move_blocks(stored: Tensor, source: Tensor, target: Tensor, blocks: int, fil
     return moved
 
 
-def move_state(optimizer: Any, values: Tensor, source: Tensor, target: Tensor, blocks: int) -> None:
-    """Moves every state tensor shaped as values to the new blocks, zero where a block is new; the rest stays."""
-    state = optimizer.state.get(values, {})
-    for name, entry in state.items():
-        if isinstance(entry, Tensor) and entry.shape == values.shape:
-            state[name] = move_blocks(entry, source, target, blocks)
+def movable_state(optimizer: Any, values: Tensor) -> dict[str, Tensor]:
+    """The optimizer's state tensors that hold a number for each of the values.
 
-
-def check_holds(optimizer: Any, values: Tensor) -> None:
-    """Raises InvalidArgument unless the optimizer updates this parameter."""
+    Raises InvalidArgument where the optimizer does not hold the values, or keeps state of another shape or kind.
+    """
     if not any(parameter is values for group in optimizer.param_groups for parameter in group["params"]):
         raise InvalidArgument(
             f"optimizer ({type(optimizer).__name__}) does not hold this layer's values: pass the one that trains it"
         )
+    tensors = {name: entry for name, entry in optimizer.state.get(values, {}).items() if isinstance(entry, Tensor)}
+    found = {name: entry for name, entry in tensors.items() if entry.numel() != 1 or entry.shape == values.shape}
+    for name, entry in found.items():
+        if entry.shape != values.shape or not entry.is_floating_point():
+            raise InvalidArgument(
+                f"optimizer state {name!r} is {entry.dtype} {list(entry.shape)}; only float state shaped as values "
+                f"{list(values.shape)} can move with its blocks: drop it by optimizer.state.pop(layer.values)"
+            )
+    return found
 
 
 def watch(values: Tensor) -> None:
     """From now on an optimizer whose state does not fit these values raises at its step."""
-    if not _resized:
-        _install()
+    _install()
     _resized[values] = True
 
 
-_installed: list[Any] = []
-
-
+@cache
 def _install() -> None:
-    if not _installed:
-        _installed.append(register_optimizer_step_pre_hook(_check_state))
+    register_optimizer_step_pre_hook(_check_state)
 
 
 def _check_state(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """A pre-hook of every optimizer's step. Raises RuntimeError where state is of another block count than values."""
-    for group in optimizer.param_groups:
-        for values in group["params"]:
-            if values not in _resized:
-                continue
-            for name, entry in optimizer.state.get(values, {}).items():
-                if isinstance(entry, Tensor) and entry.dim() == 3 and entry.shape != values.shape:
-                    raise RuntimeError(
-                        f"optimizer state {name!r} has shape {list(entry.shape)}; the values of a BlockSparseLinear "
-                        f"have shape {list(values.shape)} since its pattern changed: load the optimizer state of this "
-                        "pattern, pass optimizer= to set_pattern, or start afresh with "
-                        "optimizer.state.pop(layer.values)"
-                    )
+    for values in (values for group in optimizer.param_groups for values in group["params"] if values in _resized):
+        for name, entry in optimizer.state.get(values, {}).items():
+            if isinstance(entry, Tensor) and entry.shape[1:] == values.shape[1:] and entry.shape != values.shape:
+                raise RuntimeError(
+                    f"optimizer state {name!r} has shape {list(entry.shape)}; the values of a BlockSparseLinear have "
+                    f"shape {list(values.shape)} since its pattern changed: load the optimizer's state of this "
+                    "pattern, pass optimizer= to set_pattern, or drop it by optimizer.state.pop(layer.values)"
+                )
