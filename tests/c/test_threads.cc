@@ -1,5 +1,4 @@
 // One plan run by several threads at once, contexts of 1, 2 and 3 threads, and runs before and after fork().
-#include <algorithm>
 #include <thread>
 #include <vector>
 
@@ -15,48 +14,60 @@ namespace {
 // A plan with its operands: enough blocks that threads share the work.
 struct Work {
     Case c{"work for threads", 256, 192, 16, 16, scattered(16, 12, 4), 48};
+    bsparse_op op;
     CasePattern pattern{c};
     ContextHandle context;
     PlanHandle plan;
-    std::vector<float> values, x, expected;
+    std::vector<float> values, x, y; // [blocks, block_rows, block_cols], [tokens, cols], [tokens, rows]
+    std::vector<float> expected;
 
-    explicit Work(int32_t threads)
-        : context(make_context(cpu_desc(threads))), values(static_cast<size_t>(pattern.values(c))),
-          x(static_cast<size_t>(c.tokens * c.cols)) {
+    Work(bsparse_op op_, int32_t threads)
+        : op(op_), context(make_context(cpu_desc(threads))), values(numbers(pattern.values(c))),
+          x(numbers(c.tokens * c.cols)), y(numbers(c.tokens * c.rows)) {
         bsparse_plan_desc desc{};
         desc.struct_size = sizeof(desc);
-        desc.op = BSPARSE_SPMM;
+        desc.op = op;
         desc.dtype = BSPARSE_F32;
         plan = make_plan(context, pattern.handle, desc);
-        for (size_t i = 0; i < values.size(); ++i) {
-            values[i] = static_cast<float>(i % 13) / 13.0f;
-        }
-        for (size_t i = 0; i < x.size(); ++i) {
-            x[i] = static_cast<float>(i % 17) / 17.0f;
-        }
         expected = run();
     }
 
-    // y [tokens, rows]
-    std::vector<float> run() {
-        std::vector<float> y(static_cast<size_t>(c.tokens * c.rows));
+    static std::vector<float> numbers(int64_t count) {
+        std::vector<float> all(static_cast<size_t>(count));
+        for (size_t i = 0; i < all.size(); ++i) {
+            all[i] = static_cast<float>(i % 13) / 13.0f;
+        }
+        return all;
+    }
+
+    // What the product writes: y from x, x from y, or values from both.
+    std::vector<float> run() const {
+        std::vector<float> result = op == BSPARSE_SPMM ? y : op == BSPARSE_SPMM_T ? x : values;
         std::vector<char> memory(bsparse_plan_workspace_bytes(plan.get(), c.tokens) + 64);
         bsparse_args args{};
         args.struct_size = sizeof(args);
         args.tokens = c.tokens;
-        args.s_values = values.data();
-        args.b = x.data();
-        args.ldb = c.cols;
-        args.d = y.data();
-        args.ldd = c.rows;
         args.alpha = 1;
+        if (op == BSPARSE_SDDMM) {
+            args.s_values = result.data();
+            args.a = y.data();
+            args.lda = c.rows;
+            args.b = x.data();
+            args.ldb = c.cols;
+        } else {
+            args.s_values = const_cast<float *>(values.data()); // read only in spmm
+            args.b = op == BSPARSE_SPMM ? x.data() : y.data();
+            args.ldb = op == BSPARSE_SPMM ? c.cols : c.rows;
+            args.d = result.data();
+            args.ldd = op == BSPARSE_SPMM ? c.rows : c.cols;
+        }
         void *workspace = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
         CHECK(bsparse_plan_run(plan.get(), &args, nullptr, workspace, nullptr) == BSPARSE_OK);
-        return y;
+        return result;
     }
 };
 
-void run_at_once(Work &work, int callers) {
+void run_at_once(const Work &work, int callers) {
     std::vector<std::thread> threads;
     for (int i = 0; i < callers; ++i) {
         threads.emplace_back([&work] {
@@ -70,21 +81,26 @@ void run_at_once(Work &work, int callers) {
     }
 }
 
+constexpr bsparse_op kOps[] = {BSPARSE_SPMM, BSPARSE_SPMM_T, BSPARSE_SDDMM};
+
 void test_concurrent_runs() {
-    for (const int32_t threads : {1, 2, 3}) {
-        Work work(threads);
-        run_at_once(work, 4);
+    for (const bsparse_op op : kOps) {
+        for (const int32_t threads : {1, 2, 3}) {
+            run_at_once(Work(op, threads), 4);
+        }
     }
 }
 
 // How many threads share the work does not change a bit.
 void test_thread_counts_agree() {
-    const std::vector<float> alone = Work(1).expected;
-    CHECK(Work(2).expected == alone && Work(3).expected == alone);
+    for (const bsparse_op op : kOps) {
+        const std::vector<float> alone = Work(op, 1).expected;
+        CHECK(Work(op, 2).expected == alone && Work(op, 3).expected == alone);
+    }
 }
 
 void test_two_contexts_at_once() {
-    Work first(2), second(3);
+    const Work first(BSPARSE_SPMM, 2), second(BSPARSE_SPMM_T, 3);
     std::thread other([&] { run_at_once(second, 2); });
     run_at_once(first, 2);
     other.join();
@@ -93,7 +109,7 @@ void test_two_contexts_at_once() {
 #if defined(__unix__)
 // The child has none of the parent's threads and makes its own; the parent keeps its.
 void test_run_after_fork() {
-    Work work(3);
+    const Work work(BSPARSE_SPMM, 3);
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
