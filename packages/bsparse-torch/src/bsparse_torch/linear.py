@@ -1,6 +1,5 @@
 """BlockSparseLinear: a linear layer that stores and multiplies only some blocks of its weight."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,13 +7,14 @@ from torch import Tensor, nn
 
 from bsparse_core import BsparseError, InvalidArgument, Unsupported
 from bsparse_torch import functional, init, masks, optim, state
+from bsparse_torch.buffers import PatternBuffers
 from bsparse_torch.pattern import BLOCK, BlockPattern, check_format
 from bsparse_torch.plans import DTYPE_NAMES
 from bsparse_torch.report import report
 from bsparse_torch.standin import DenseWeight
 
 
-class BlockSparseLinear(nn.Module):
+class BlockSparseLinear(PatternBuffers):
     """y = x W^T + bias, where W [out_features, in_features] is stored as blocks.
 
     Args:
@@ -36,10 +36,6 @@ class BlockSparseLinear(nn.Module):
 
     values: nn.Parameter
     bias: nn.Parameter | None
-    row_offsets: Tensor  # int32 [R + 1]
-    col_indices: Tensor  # int32 [blocks]
-    _pattern: BlockPattern | None  # None until the buffers are read; its tensors are the buffers
-    _index_version: int | None  # that of col_indices when they were bound; None: no longer watched
 
     def __init__(
         self,
@@ -72,17 +68,13 @@ class BlockSparseLinear(nn.Module):
         dtype: torch.dtype | None,
     ) -> None:
         """An uninitialised layer without a pattern."""
-        super().__init__()
+        super().__init__(in_features, out_features, blocks, block, device)
         dtype = dtype or torch.get_default_dtype()
         if dtype not in DTYPE_NAMES:
             raise InvalidArgument(f"dtype is {dtype}; it must be torch.float32, float16, bfloat16 or float64")
-        row_blocks, _ = masks.block_grid((out_features, in_features), block)
-        self.in_features, self.out_features, self.block, self.format = in_features, out_features, block, "bsr"
+        self.format = "bsr"
         self.values = nn.Parameter(torch.empty(blocks, *block, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
-        self.register_buffer("row_offsets", torch.zeros(row_blocks + 1, dtype=torch.int32, device=device))
-        self.register_buffer("col_indices", torch.zeros(blocks, dtype=torch.int32, device=device))
-        self._pattern = self._index_version = None
 
     # making one ------------------------------------------------------------------------------------------------
 
@@ -166,14 +158,8 @@ class BlockSparseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in_features] to y [..., out_features]."""
-        if self._index_version is not None and not torch.compiler.is_compiling():
-            self._notice_writing()
+        self._notice_writing()
         return functional.linear(x, self.values, self.bias, self.pattern, self.row_offsets, self.col_indices)
-
-    @property
-    def pattern(self) -> BlockPattern:
-        """Which blocks are stored. Read anew from the buffers, and checked, where these were set from outside."""
-        return self._pattern or self.refresh_pattern()
 
     @property
     def density(self) -> float:
@@ -248,50 +234,12 @@ class BlockSparseLinear(nn.Module):
         self._resize(values)
         self._bind(pattern)
 
-    def refresh_pattern(self) -> BlockPattern:
-        """Reads the pattern from row_offsets and col_indices, after they were written to from outside.
-
-        Raises InvalidArgument where they are not a pattern, or not the one that values has room for.
-        """
-        pattern = BlockPattern(self.row_offsets, self.col_indices, (self.out_features, self.in_features), self.block)
-        state.check_values(self.values, pattern)
-        self._bind(pattern)
-        return pattern
-
-    def _bind(self, pattern: BlockPattern) -> None:
-        self._buffers["row_offsets"], self._buffers["col_indices"] = pattern.row_offsets, pattern.col_indices
-        self._pattern = pattern
-        self._index_version = None if pattern.col_indices.is_inference() else pattern.col_indices._version
-
-    def _notice_writing(self) -> None:
-        """Reads the buffers again when they have been written to for the first time since they were bound.
-
-        DistributedDataParallel does so: it sends the first process's buffers and values to the others when it is made.
-        It goes on to send the same at every forward, so that later writing is not looked at: see refresh_pattern.
-        """
-        if self.col_indices._version != self._index_version:
-            self.refresh_pattern()
-            self._index_version = None
-
     def _resize(self, values: Tensor) -> None:
         """Gives the Parameter other values, perhaps more or fewer blocks."""
         if values.shape != self.values.shape:
             optim.watch(self.values)
         self.values.data = values
         self.values.grad = None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name in ("row_offsets", "col_indices"):
-            self._pattern = None
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BlockSparseLinear":
-        """What .to(), .cuda() and to_empty() call. The buffers follow, and are filled anew from the host's pattern."""
-        pattern, before = self._pattern, (self.row_offsets, self.col_indices)
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if pattern is not None and (self.row_offsets is not before[0] or self.col_indices is not before[1]):
-            self._bind(pattern.copied_to(self.row_offsets.device))
-        return self
 
     # saving and loading ----------------------------------------------------------------------------------------
 
