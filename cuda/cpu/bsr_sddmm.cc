@@ -8,7 +8,7 @@ namespace bsparse::cpu {
 namespace {
 
 constexpr int64_t kChunkTokens = 512;    // strips of a 64x64 block are then 256 KiB, which the second-level cache holds
-constexpr int64_t kRunElements = 4096;   // of neighbouring blocks that make an item
+constexpr int64_t kRunElements = 1024;   // of neighbouring blocks that make an item
 constexpr int64_t kLeastRows = 12;       // of a block that an item takes, where there are few blocks
 
 // How one run is cut; the same for bsr_workspace_bytes and the run itself.

@@ -62,7 +62,7 @@ struct Pool::Workers {
     std::condition_variable job_posted, workers_left;
     Job *job = nullptr;
     int seats = 0;   // workers that may still join the job
-    int working = 0; // workers in the job
+    std::atomic<int> working{0}; // workers in the job; changed under the lock
     bool stop = false;
     std::vector<std::thread> threads;
 
@@ -107,8 +107,14 @@ struct Pool::Workers {
         }
         helpers > 1 ? job_posted.notify_all() : job_posted.notify_one();
         posted.work(0);
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            seats = 0; // who has not come by now is not needed
+        }
+        for (int i = 0; i < kSpins && working.load(std::memory_order_acquire) > 0; ++i) {
+            pause();
+        }
         std::unique_lock<std::mutex> lock(mutex);
-        seats = 0; // who has not come by now is not needed
         workers_left.wait(lock, [&] { return working == 0; });
     }
 };

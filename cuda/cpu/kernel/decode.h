@@ -7,31 +7,41 @@ struct DecodeScratch {
     alignas(64) float sums[kFewTokens * kGroup];
 };
 
-template <bsparse_dtype kDtype> static inline Vf load_values(const char *from, int64_t count) {
-    return load_f32(from, 1, count, kDtype);
-}
-
 // spmm: rows of a block times x, lanes along the row: partial[i][t] += S[i][k] * x[t][k].
 template <bsparse_dtype kDtype, int Tokens>
 static void dot_block(const SpmmTask &task, const char *block, int64_t rows, const char *x, int64_t x_stride,
                       int64_t count, DecodeScratch &scratch) {
     const int64_t row = task.block_cols * bytes_of(kDtype);
+    const int64_t whole = count / kLanes * kLanes;
     for (int64_t i = 0; i < rows; ++i, block += row) {
         Vf sum[Tokens];
 #pragma GCC unroll 8
         for (int t = 0; t < Tokens; ++t) {
             sum[t] = scratch.partial[i][t];
         }
-        for (int64_t k = 0; k < count; k += kLanes) {
-            const Vf s = load_values<kDtype>(block + k * bytes_of(kDtype), count - k);
+        for (int64_t k = 0; k < whole; k += kLanes) {
+            const Vf s = load_as_f32<kDtype>(block + k * bytes_of(kDtype), 1, kLanes);
 #pragma GCC unroll 8
             for (int t = 0; t < Tokens; ++t) {
-                sum[t] += s * load_f32(x + t * x_stride + k * 4, 1, count - k, BSPARSE_F32);
+                sum[t] += s * load<Vf>(x + t * x_stride + k * 4);
             }
         }
 #pragma GCC unroll 8
         for (int t = 0; t < Tokens; ++t) {
             scratch.partial[i][t] = sum[t];
+        }
+    }
+}
+
+// The rest of dot_block, where a row is no multiple of the lanes.
+template <bsparse_dtype kDtype>
+static void dot_tail(const SpmmTask &task, const char *block, int64_t rows, int tokens, const char *x,
+                     int64_t x_stride, int64_t count, DecodeScratch &scratch) {
+    const int64_t whole = count / kLanes * kLanes;
+    for (int64_t i = 0; i < rows; ++i) {
+        const Vf s = load_as_f32<kDtype>(block + (i * task.block_cols + whole) * bytes_of(kDtype), 1, count - whole);
+        for (int t = 0; t < tokens; ++t) {
+            scratch.partial[i][t] += s * load_as_f32<BSPARSE_F32>(x + t * x_stride + whole * 4, 1, count - whole);
         }
     }
 }
@@ -55,19 +65,31 @@ static void add_lanes(int tokens, DecodeScratch &scratch) {
 }
 
 // spmm_t: rows of a block scaled by x, lanes along the row: sums[t][j] += S[i][j] * x[t][i].
-template <bsparse_dtype kDtype, int Tokens>
+template <bsparse_dtype kDtype, int Tokens, bool Whole>
 static void scale_rows(const SpmmTask &task, const char *block, int64_t columns, const char *x, int64_t x_stride,
-                       int64_t count, Vf sums[Tokens][2]) {
+                       int64_t count, DecodeScratch &scratch) {
     const int64_t row = task.block_cols * bytes_of(kDtype);
+    Vf sum[Tokens][2];
+#pragma GCC unroll 8
+    for (int t = 0; t < Tokens; ++t) {
+        sum[t][0] = load<Vf>(scratch.sums + t * kGroup);
+        sum[t][1] = load<Vf>(scratch.sums + t * kGroup + kLanes);
+    }
     for (int64_t i = 0; i < count; ++i, block += row) {
-        const Vf low = load_values<kDtype>(block, columns);
-        const Vf high = load_values<kDtype>(block + kLanes * bytes_of(kDtype), columns - kLanes);
+        const char *upper = block + kLanes * bytes_of(kDtype);
+        const Vf low = load_as_f32<kDtype>(block, 1, Whole ? kLanes : columns);
+        const Vf high = load_as_f32<kDtype>(upper, 1, Whole ? kLanes : columns - kLanes);
 #pragma GCC unroll 8
         for (int t = 0; t < Tokens; ++t) {
             const float number = load<float>(x + t * x_stride + i * 4);
-            sums[t][0] += low * number;
-            sums[t][1] += high * number;
+            sum[t][0] += low * number;
+            sum[t][1] += high * number;
         }
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < Tokens; ++t) {
+        store(scratch.sums + t * kGroup, sum[t][0]);
+        store(scratch.sums + t * kGroup + kLanes, sum[t][1]);
     }
 }
 
@@ -81,24 +103,25 @@ static void decode_group(const SpmmTask &task, const SpmmItem &item, int32_t maj
     const int64_t x_stride = task.ldx * 4;
     const char *x = task.x + (item.first_token - task.first_token) * x_stride;
     const int64_t size = bytes_of(kDtype);
-    Vf sums[Tokens][2] = {};
-    if (!task.transposed) {
-        __builtin_memset(scratch.partial, 0, sizeof(scratch.partial));
-    }
+    __builtin_memset(&scratch, 0, sizeof(scratch));
     for (int32_t l = task.offsets[major]; l < task.offsets[major + 1]; ++l) {
         const int64_t first = task.minors[l] * inner_block;
         const int64_t count = least(inner_block, task.inner - first);
         const char *block = task.values + int64_t{task.index[l]} * task.block_rows * task.block_cols * size;
-        if (task.transposed) {
-            scale_rows<kDtype, Tokens>(task, block + feature * size, width, x + first * 4, x_stride, count, sums);
+        const char *values = block + feature * (task.transposed ? 1 : task.block_cols) * size;
+        const char *numbers = x + first * 4;
+        if (task.transposed && width == kGroup) {
+            scale_rows<kDtype, Tokens, true>(task, values, width, numbers, x_stride, count, scratch);
+        } else if (task.transposed) {
+            scale_rows<kDtype, Tokens, false>(task, values, width, numbers, x_stride, count, scratch);
         } else {
-            dot_block<kDtype, Tokens>(task, block + feature * task.block_cols * size, width, x + first * 4, x_stride,
-                                      count, scratch);
+            dot_block<kDtype, Tokens>(task, values, width, numbers, x_stride, count, scratch);
+            if (count % kLanes != 0) {
+                dot_tail<kDtype>(task, values, width, Tokens, numbers, x_stride, count, scratch);
+            }
         }
     }
-    if (task.transposed) {
-        __builtin_memcpy(scratch.sums, sums, sizeof(sums));
-    } else {
+    if (!task.transposed) {
         add_lanes(Tokens, scratch);
     }
     finish(task.epilogue, scratch.sums, kGroup, Tokens, item.first_token, least(width, task.outer - first_feature),

@@ -2,19 +2,20 @@
 // Part of the kernel source: see kernel/all.h.
 
 // kLanes tokens by kLanes features from (token, feature) on, as f32, each row one token; what lies outside is zero.
-static void load_square(const Dense &x, int64_t token, int64_t tokens, int64_t feature, int64_t features,
+template <bsparse_dtype kDtype>
+static inline void load_square(const Dense &x, int64_t token, int64_t tokens, int64_t feature, int64_t features,
                         Vf rows[kLanes]) {
-    const int64_t size = bytes_of(x.dtype);
+    const int64_t size = bytes_of(kDtype);
     const char *from = x.data + (token * x.token_stride + feature * x.feature_stride) * size;
     if (x.feature_stride == 1) {
         for (int64_t t = 0; t < kLanes; ++t) {
-            rows[t] = t < tokens ? load_f32(from + t * x.token_stride * size, 1, features, x.dtype) : Vf{};
+            rows[t] = t < tokens ? load_as_f32<kDtype>(from + t * x.token_stride * size, 1, features) : Vf{};
         }
         return;
     }
     Vu columns[kLanes];
     for (int64_t f = 0; f < kLanes; ++f) {
-        columns[f] = f < features ? as<Vu>(load_f32(from + f * x.feature_stride * size, x.token_stride, tokens, x.dtype))
+        columns[f] = f < features ? as<Vu>(load_as_f32<kDtype>(from + f * x.feature_stride * size, x.token_stride, tokens))
                                   : Vu{};
     }
     transpose(columns);
@@ -23,18 +24,30 @@ static void load_square(const Dense &x, int64_t token, int64_t tokens, int64_t f
     }
 }
 
-static void image(const Dense &x, int64_t features, int64_t first, int64_t last, bool pairs, char *to, int64_t ld) {
+template <bsparse_dtype kDtype>
+static void image_of(const Dense &x, int64_t features, int64_t first, int64_t last, bool pairs, char *to, int64_t ld) {
     const bsparse_dtype dtype = pairs ? BSPARSE_BF16 : BSPARSE_F32;
     const int64_t size = bytes_of(dtype);
     for (int64_t token = first; token < last; token += kLanes) {
         for (int64_t feature = 0; feature < features; feature += kLanes) {
             const int64_t tokens = least(last - token, kLanes), count = least(features - feature, kLanes);
             Vf rows[kLanes];
-            load_square(x, token, tokens, feature, count, rows);
+            load_square<kDtype>(x, token, tokens, feature, count, rows);
             for (int64_t t = 0; t < tokens; ++t) {
                 store_f32(to + ((token - first + t) * ld + feature) * size, 1, count, dtype, rows[t]);
             }
         }
+    }
+}
+
+static void image(const Dense &x, int64_t features, int64_t first, int64_t last, bool pairs, char *to, int64_t ld) {
+    switch (x.dtype) {
+    case BSPARSE_F32:
+        return image_of<BSPARSE_F32>(x, features, first, last, pairs, to, ld);
+    case BSPARSE_BF16:
+        return image_of<BSPARSE_BF16>(x, features, first, last, pairs, to, ld);
+    default:
+        return image_of<BSPARSE_F16>(x, features, first, last, pairs, to, ld);
     }
 }
 
@@ -43,29 +56,41 @@ static inline Vu pair_up(Vf even, Vf odd) { return (as<Vu>(even) >> 16) | (as<Vu
 
 // Tokens [first, last) of the chunk, first even. Rows are padded to whole lanes where groups are; a strip without
 // groups is as wide as its block.
-static void strips(const StripTask &task, int64_t first, int64_t last, bool pairs) {
-    const int64_t step = pairs ? 2 : 1; // tokens of a row of a strip
+template <bsparse_dtype kDtype, bool kPairs>
+static void strips_of(const StripTask &task, int64_t first, int64_t last) {
+    constexpr int64_t kStep = kPairs ? 2 : 1; // tokens of a row of a strip
     const int64_t group = task.group != 0 ? task.group : task.block;
     const int64_t padded = task.group != 0 ? (task.block + kLanes - 1) / kLanes * kLanes : task.block;
     const int64_t blocks = (task.features + task.block - 1) / task.block;
     for (int64_t t = first; t < last; t += kLanes) {
-        const int64_t token = task.first_token + t;
         const int64_t rows_here = least(kLanes, last - t);
         const int64_t tokens = least(rows_here, task.tokens - t); // may be below rows_here: a pair's other half
         for (int64_t b = 0; b < blocks; ++b) {
             const int64_t inside = least(task.block, task.features - b * task.block);
-            char *strip = task.strips + b * task.chunk_tokens * padded * (pairs ? 2 : 4);
+            char *strip = task.strips + b * (task.chunk_tokens / kStep) * padded * 4;
             for (int64_t f = 0; f < padded; f += kLanes) {
                 const int64_t start = f / group * group;            // of the group
                 const int64_t width = least(group, padded - start); // of its rows
                 Vf rows[kLanes];
-                load_square(task.source, token, tokens, b * task.block + f, inside - f, rows);
-                char *to = strip + (task.chunk_tokens / step * start + t / step * width + f - start) * 4;
-                for (int64_t r = 0; r < rows_here; r += step) {
-                    const Vf row = pairs ? as<Vf>(pair_up(rows[r], rows[r + 1])) : rows[r];
-                    store_f32(to + r / step * width * 4, 1, width - (f - start), BSPARSE_F32, row);
+                load_square<kDtype>(task.source, task.first_token + t, tokens, b * task.block + f, inside - f, rows);
+                char *to = strip + (task.chunk_tokens / kStep * start + t / kStep * width + f - start) * 4;
+                for (int64_t r = 0; r < rows_here; r += kStep) {
+                    const Vf row = kPairs ? as<Vf>(pair_up(rows[r], rows[r + 1])) : rows[r];
+                    store_f32(to + r / kStep * width * 4, 1, width - (f - start), BSPARSE_F32, row);
                 }
             }
         }
+    }
+}
+
+static void strips(const StripTask &task, int64_t first, int64_t last, bool pairs) {
+    switch (task.source.dtype) {
+    case BSPARSE_F32:
+        return strips_of<BSPARSE_F32, false>(task, first, last);
+    case BSPARSE_BF16:
+        return pairs ? strips_of<BSPARSE_BF16, true>(task, first, last)
+                     : strips_of<BSPARSE_BF16, false>(task, first, last);
+    default:
+        return strips_of<BSPARSE_F16, false>(task, first, last);
     }
 }

@@ -77,30 +77,38 @@ static inline Vh to_f16(Vf x) { // to nearest, ties to even
 static inline int64_t bytes_of(bsparse_dtype dtype) { return dtype == BSPARSE_F32 ? 4 : 2; }
 
 // The first `count` of kLanes numbers that stand `stride` elements apart; the rest are zero. Reads no others.
-static inline Vf load_f32(const char *from, int64_t stride, int64_t count, bsparse_dtype dtype) {
-    if (stride == 1 && count >= kLanes) {
-        switch (dtype) {
-        case BSPARSE_F32:
+template <bsparse_dtype kDtype> static inline Vf load_as_f32(const char *from, int64_t stride, int64_t count) {
+    if constexpr (kDtype == BSPARSE_F32) {
+        if (stride == 1 && count >= kLanes) {
             return load<Vf>(from);
-        case BSPARSE_BF16:
-            return from_bf16(load<Vh>(from));
-        default:
-            return from_f16(load<Vh>(from));
         }
-    }
-    count = least(count, kLanes);
-    if (dtype == BSPARSE_F32) {
         Vf numbers = {};
-        for (int64_t i = 0; i < count; ++i) {
+        for (int64_t i = 0; i < least(count, kLanes); ++i) {
             numbers[i] = load<float>(from + i * stride * 4);
         }
         return numbers;
+    } else {
+        Vh numbers = {};
+        if (stride == 1 && count >= kLanes) {
+            numbers = load<Vh>(from);
+        } else {
+            for (int64_t i = 0; i < least(count, kLanes); ++i) {
+                numbers[i] = load<uint16_t>(from + i * stride * 2);
+            }
+        }
+        return kDtype == BSPARSE_BF16 ? from_bf16(numbers) : from_f16(numbers);
     }
-    Vh numbers = {};
-    for (int64_t i = 0; i < count; ++i) {
-        numbers[i] = load<uint16_t>(from + i * stride * 2);
+}
+
+static inline Vf load_f32(const char *from, int64_t stride, int64_t count, bsparse_dtype dtype) {
+    switch (dtype) {
+    case BSPARSE_F32:
+        return load_as_f32<BSPARSE_F32>(from, stride, count);
+    case BSPARSE_BF16:
+        return load_as_f32<BSPARSE_BF16>(from, stride, count);
+    default:
+        return load_as_f32<BSPARSE_F16>(from, stride, count);
     }
-    return dtype == BSPARSE_BF16 ? from_bf16(numbers) : from_f16(numbers);
 }
 
 // The inverse: writes the first `count` numbers and nothing else.
