@@ -101,6 +101,19 @@ def test_the_gradient_is_dropped():
     assert layer.values.grad is None
 
 
+@pytest.mark.parametrize("new", [NEW, OLD & NEW], ids=["more blocks", "fewer blocks"])
+def test_the_last_loss_may_still_be_held(new):
+    layer, hooked = make(), []
+    layer.values.register_post_accumulate_grad_hook(hooked.append)
+    loss = layer(torch.randn(5, 24)).sum()
+    loss.backward()
+    layer.set_pattern(new)
+    loss = layer(torch.randn(5, 24)).sum()
+    loss.backward()
+    assert layer.values.grad.shape == layer.values.shape
+    assert len(hooked) == 2
+
+
 def test_without_the_optimizer_its_next_step_raises():
     layer = make()
     optimizer = OPTIMIZERS["adam"](layer.parameters())

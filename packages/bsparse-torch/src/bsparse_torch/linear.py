@@ -219,7 +219,8 @@ class BlockSparseLinear(PatternBuffers):
             fill: the value of new blocks.
             optimizer: the one that trains values: its state moves with the blocks and is zero for new ones.
 
-        The Parameter stays the same object; its gradient is dropped.
+        The Parameter stays the same object; its gradient is dropped. Where the number of blocks changes,
+        DistributedDataParallel has to be made anew: it has laid out its buckets by then.
         """
         if isinstance(pattern, Tensor):
             pattern = BlockPattern.from_mask(pattern, self.block, (self.out_features, self.in_features))
@@ -236,10 +237,13 @@ class BlockSparseLinear(PatternBuffers):
 
     def _resize(self, values: Tensor) -> None:
         """Gives the Parameter other values, perhaps more or fewer blocks."""
+        self.values.grad = None
         if values.shape != self.values.shape:
             optim.watch(self.values)
+            # A graph that still lives, say of the last loss, expects gradients of the old shape. torch forgets that
+            # expectation when the dtype changes (VariableHooks::set_data), so it changes, for a moment.
+            self.values.data = values.new_empty(0, dtype=torch.complex64)
         self.values.data = values
-        self.values.grad = None
 
     # saving and loading ----------------------------------------------------------------------------------------
 
