@@ -149,7 +149,7 @@ def torch(session):
 @nox.session(python=TORCH_PYTHON)
 def hf(session):
     """bsparse-hf from its wheel, on tiny models with random weights."""
-    install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[TORCH, TRANSFORMERS, *TEST_TOOLS])
+    install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[TORCH, TRANSFORMERS, "accelerate>=1.1", *TEST_TOOLS])
     session.run("pytest", "tests/hf", *session.posargs)
 
 
