@@ -1,6 +1,8 @@
 // Bad input and the sentence it gets: the field, its value, and the cure. Nothing is written on failure.
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 

@@ -1,5 +1,8 @@
 #include "product.h"
 
+#include <cstdio>
+#include <cstdlib>
+
 namespace {
 
 constexpr double kAlpha = 0.5;

@@ -1,6 +1,8 @@
 // Every product, dtype, order, epilogue and instruction set on every named case, against plain loops.
 // With the number of an instruction set (bsparse_cpu_isa) as argument: that one alone.
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <initializer_list>
 
 #include "cases.h"
