@@ -23,6 +23,7 @@ TORCH_PYTHON = "3.11" if shutil.which("python3.11") else RUNNING
 TORCH = "torch==2.13.0"
 TRANSFORMERS = "transformers==5.17.0"
 TEST_TOOLS = ["pytest>=9,<10", "hypothesis>=6.100", "numpy>=1.26", "scipy>=1.11"]
+EXAMPLE, EXAMPLE_TOOLS = "packages/bsparse-hf/examples/movie_reviews", [TORCH, TRANSFORMERS, "matplotlib", "rich"]
 LINT_TOOLS = ["ruff==0.17.6", "clang-format==23.1.5"]
 MYPY = "mypy==2.4.1"
 C_SUFFIXES = (".h", ".c", ".cc", ".cu", ".cuh")
@@ -76,11 +77,10 @@ def build_c(session, name, *options, test=True):
 
 def has_libfuzzer():
     """Whether a clang++ is here that links libFuzzer."""
-    if not shutil.which("clang++"):
-        return False
     target = 'extern "C" int LLVMFuzzerTestOneInput(const char *, unsigned long) { return 0; }'
     command = ["clang++", "-fsanitize=fuzzer", "-x", "c++", "-", "-o", os.devnull]
-    return subprocess.run(command, input=target, text=True, check=False).returncode == 0
+    clang = shutil.which(command[0])
+    return bool(clang) and subprocess.run(command, input=target, text=True, check=False).returncode == 0
 
 
 def absent(session, *modules):
@@ -225,12 +225,12 @@ def fuzz(session):
 @nox.session(python=TORCH_PYTHON)
 def demo(session):
     """Patches a real encoder, fine-tunes it and prints what was gained and lost."""
-    install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[TORCH, TRANSFORMERS, "matplotlib"])
-    session.run("python", "packages/bsparse-hf/examples/movie_reviews/demo.py", *session.posargs)
+    install(session, CORE, TORCH_LAYER, HF_LAYER, tools=EXAMPLE_TOOLS)
+    session.run("python", f"{EXAMPLE}/demo.py", *session.posargs)
 
 
 @nox.session(python=TORCH_PYTHON)
 def accuracy(session):
     """The accuracy curve over densities, blocks and seeds; longer than the demo."""
-    install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[TORCH, TRANSFORMERS, "matplotlib"])
-    session.run("python", "packages/bsparse-hf/examples/movie_reviews/accuracy.py", *session.posargs)
+    install(session, CORE, TORCH_LAYER, HF_LAYER, tools=EXAMPLE_TOOLS)
+    session.run("python", f"{EXAMPLE}/accuracy.py", *session.posargs)

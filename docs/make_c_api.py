@@ -15,8 +15,8 @@ PAGE = DOCS / "c-api.md"
 SECTION = re.compile(r"^/\* (\w[\w ]*?) -{10,} \*/$")
 TOP = """# C API
 
-`docs/make_c_api.py` makes this page from [`bsparse.h`](../cuda/include/bsparse/bsparse.h): change the header, not the page.
-[concepts.md](concepts.md) explains the words, [`cuda/README.md`](../cuda/README.md) how to build and link.
+`docs/make_c_api.py` makes this page from [`bsparse.h`](../cuda/include/bsparse/bsparse.h): change the header, not the
+page. [concepts.md](concepts.md) explains the words, [`cuda/README.md`](../cuda/README.md) how to build and link.
 """
 
 
