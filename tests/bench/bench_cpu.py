@@ -15,9 +15,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import bsparse_core as bc
 import torch
 from report import TARGETS, environment, show_progress, table, write_jsonl
+
+import bsparse_core as bc
 
 SHAPES = {"512x1024x1024": (512, 1024, 1024), "128x1536x384": (128, 1536, 384)}  # tokens x out x in; a MiniLM layer
 BLOCKS = {"16x16": (16, 16), "32x32": (32, 32), "64x64": (64, 64), "64x32": (64, 32)}

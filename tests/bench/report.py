@@ -8,8 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-import bsparse_core as bc
 import torch
+
+import bsparse_core as bc
 
 # Speed over torch dense f32 on the same threads: floor (not to be missed) and goal, by density, for these blocks.
 TARGETS = {"blocks": ("32x32", "64x64"), "ratios": {0.5: (1.5, 1.8), 0.25: (2.8, 3.4), 0.1: (6.0, 7.5)}}
@@ -42,8 +43,8 @@ def _processor():
 
 def _commit():
     def git(*arguments):
-        folder = Path(__file__).parent
-        return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+        here = Path(__file__).parent
+        return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
         return git("rev-parse", "--short", "HEAD") + (" with changes" if git("status", "--porcelain", "-uno") else "")
@@ -64,8 +65,8 @@ def table(rows, facts):
     """Markdown: the circumstances, a row a cell, what torch BSR cannot do, and bf16 beside f32."""
     lines = [", ".join(f"{name}: {value}" for name, value in facts.items()), ""]
     lines += [
-        "| tokens x out x in | block | density (stored) | pattern | dtype | product | dense ms | bsparse ms | over dense "
-        "| floor / goal | | torch BSR | error: bsparse, dense |",
+        "| tokens x out x in | block | density (stored) | pattern | dtype | product | dense ms | bsparse ms "
+        "| over dense | floor / goal | | torch BSR | error: bsparse, dense |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -74,7 +75,8 @@ def table(rows, facts):
         lines.append(
             f"| {row['shape']} | {row['block']} | {row['density']} ({row['stored']:.3f}) | {row['pattern']} "
             f"| {row['dtype']} | {row['product']} | {row['dense_ms']:.3f} | {row['bsparse_ms']:.3f} "
-            f"| {row['ratio']:.2f}x | {target} | {verdict(row)} | {bsr} | {row['error']:.1e}, {row['dense_error']:.1e} |"
+            f"| {row['ratio']:.2f}x | {target} | {verdict(row)} | {bsr} "
+            f"| {row['error']:.1e}, {row['dense_error']:.1e} |"
         )
     missing = sorted({(row["dtype"], row["product"], row["bsr_missing"]) for row in rows if "bsr_missing" in row})
     lines += ["", *(f"torch BSR n/a, {dtype} {product}: {why}" for dtype, product, why in missing)]
@@ -85,8 +87,8 @@ def _bf16_lines(rows):
     def cell(row):
         return row["shape"], row["block"], row["density"], row["pattern"], row["product"]
 
-    f32 = {cell(row): row["bsparse_ms"] for row in rows if row["dtype"] == "f32"}
-    shares = {cell(row): row["bsparse_ms"] / f32[cell(row)] for row in rows if row["dtype"] == "bf16" and cell(row) in f32}
+    f32, bf16 = ({cell(row): row["bsparse_ms"] for row in rows if row["dtype"] == dtype} for dtype in ("f32", "bf16"))
+    shares = {key: bf16[key] / f32[key] for key in bf16.keys() & f32.keys()}
     if not shares:
         return []
     worst = max(shares, key=shares.get)
