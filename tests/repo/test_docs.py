@@ -45,7 +45,7 @@ def test_c_programs_compile_and_run(page, tmp_path):
     for text in (block for block in blocks(page, "c") if "int main" in block):
         (tmp_path / "program.c").write_text(text)
         where = [f"-I{include}", library, f"-Wl,-rpath,{Path(library).parent}"]
-        run(["cc", "-std=c99", "-Wall", "-Wpedantic", "-Werror", "program.c", "-o", "program", *where], tmp_path)
+        run(["cc", "-std=c11", "-Wall", "-Wpedantic", "-Werror", "program.c", "-o", "program", *where], tmp_path)
         run([str(tmp_path / "program")], tmp_path)
 
 

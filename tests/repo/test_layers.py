@@ -101,7 +101,7 @@ def test_host_code_includes_no_cuda(folder):
 
 def test_cpu_backend_sees_only_the_seams_of_src():
     for path in ROOT.glob("cuda/cpu/**/*.*"):
-        own = {other.name for other in path.parent.glob("*.*")}
+        own = {other.name for other in ROOT.glob("cuda/cpu/**/*.*")}
         quoted = {name[1:] for name in includes(path) if name[0] == '"'}
         foreign = {name for name in quoted if Path(name).name not in own | SEAMS}
         assert not foreign, f"{path.relative_to(ROOT)} includes {sorted(foreign)}"
