@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 import bsparse_core as bc
 import bsparse_core.numpy as bn
 
-pytestmark = pytest.mark.fuzz
-
 ORDERS = st.sampled_from(["row_major", "col_major"])
 EPILOGUES = st.sampled_from(["none", "relu", "gelu", "gelu_tanh", "silu"])
 NUMBERS = st.integers(-3, 12) | st.integers(-(2**66), 2**66)
@@ -65,10 +63,10 @@ def test_pack_and_unpack_are_inverse(case, dtype):
     np.testing.assert_array_equal(again, dense)
 
 
-@given(NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.lists(NUMBERS, max_size=6), st.lists(NUMBERS, max_size=8))
-def test_patterns_of_any_numbers(rows, cols, block_rows, block_cols, row_offsets, col_indices):
+def refused_or_sound(rows, cols, block, row_offsets, col_indices):
+    """What Pattern takes keeps the rules of bsparse.h."""
     try:
-        pattern = bc.Pattern(rows, cols, (block_rows, block_cols), row_offsets, col_indices)
+        pattern = bc.Pattern(rows, cols, block, row_offsets, col_indices)
     except bc.InvalidArgument:
         return
     assert (list(pattern.row_offsets), list(pattern.col_indices)) == (row_offsets, col_indices)
@@ -76,6 +74,20 @@ def test_patterns_of_any_numbers(rows, cols, block_rows, block_cols, row_offsets
         line = col_indices[begin:end]
         assert line == sorted(set(line))
         assert all(0 <= col < pattern.col_blocks for col in line)
+
+
+@given(NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.lists(NUMBERS, max_size=6), st.lists(NUMBERS, max_size=8))
+def test_patterns_of_any_numbers(rows, cols, block_rows, block_cols, row_offsets, col_indices):
+    refused_or_sound(rows, cols, (block_rows, block_cols), row_offsets, col_indices)
+
+
+@given(cases(), st.data())
+def test_patterns_with_one_number_changed(case, data):
+    numbers = [case.rows, case.cols, *case.block, *case.row_offsets.tolist(), *case.col_indices.tolist()]
+    numbers[data.draw(st.integers(0, len(numbers) - 1))] = data.draw(NUMBERS)
+    rows, cols, block_rows, block_cols, *indices = numbers
+    offsets = len(case.row_offsets)
+    refused_or_sound(rows, cols, (block_rows, block_cols), indices[:offsets], indices[offsets:])
 
 
 @given(ANYTHING, ANYTHING, ANYTHING, ANYTHING, ANYTHING, ANYTHING)
