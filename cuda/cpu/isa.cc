@@ -1,6 +1,17 @@
 #include "isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace bsparse::cpu {
+
+#if defined(__x86_64__)
+static bool has_f16c() { // clang's run-time check does not know its name
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
 
 bool runs(bsparse_cpu_isa isa) {
     switch (isa) {
@@ -10,7 +21,7 @@ bool runs(bsparse_cpu_isa isa) {
     // The compiler's run-time check reads cpuid and, for AVX and AVX-512, XGETBV: false where the system would not
     // save the registers.
     case BSPARSE_CPU_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     case BSPARSE_CPU_AVX512:
         return runs(BSPARSE_CPU_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");

@@ -1,6 +1,7 @@
-// Activations on vectors of f32. Polynomials were fitted here by iterated weighted least squares to a relative error
-// of about 1e-8, a sixth of f32's rounding. Measured against double: exp within 2 ulp; silu, gelu_tanh and gelu
-// within 4 ulp where the result exceeds 1e-3 of |x|, and a few 1e-7 of |x| below (tests/c/test_cpu_math.cc).
+// Activations on vectors of f32. Polynomials were fitted by iterated weighted least squares to a relative error of
+// 1e-8, a sixth of f32's rounding. Measured against double over the whole range of f32: every activation within
+// 1.5e-7 of |x|; relative to the result exp within 1 ulp, silu within 3, gelu within 9 even where it is tiny, and
+// gelu_tanh within 13 where the result exceeds |x| / 1000.
 // Part of the kernel source: see kernel/all.h.
 
 // exp(high + low), |low| small beside high: the second part carries what high rounds away. 0 below -103, infinity
