@@ -103,9 +103,7 @@ class BlockSparseModelPatcher:
         if site.obstacle is not None and not rule.force:
             return _skip(site, number, f"{site.obstacle}; force=True patches it")
         if site.tied and isinstance(model, PreTrainedModel) and not hf.can_untie(model, site.names[0]):
-            return _skip(
-                site, number, f"{site.obstacle} by more than tie_word_embeddings: untie it first", refused=True
-            )
+            return _skip(site, number, f"{site.obstacle} by more than tie_word_embeddings: untie it", refused=True)
         return _sized(site, number, rule)
 
     def _first_match(self, names: Sequence[str]) -> tuple[int, PatchRule | None]:
