@@ -42,7 +42,7 @@ struct CasePattern {
     PatternHandle handle;
 
     explicit CasePattern(const Case &c);
-    // Dense [rows, cols] places of block `index`: calls visit(row, col, position in values, inside the matrix).
+    // Calls visit(row, col, position in values, whether it lies inside the matrix) for every stored value.
     template <class Visit> void for_each_value(const Case &c, Visit visit) const {
         int64_t position = 0;
         for (size_t block_row = 0; block_row + 1 < offsets.size(); ++block_row) {
