@@ -10,6 +10,7 @@ namespace bsparse::cpu {
 namespace {
 
 constexpr int64_t kUnitElements = 4096;      // stored elements below which neighbouring majors share an item
+constexpr int64_t kFewPairs = 4; // the decode kernels multiply in f32: from 5 tokens on packing pairs is faster
 constexpr int64_t kThreadWork = 1 << 19;     // multiplications worth waking a thread for: some 10 microseconds
 
 std::vector<Unit> make_units(const BlockLists &lists, int64_t block_elements) {
@@ -79,13 +80,14 @@ void bsr_select(Plan &plan) {
     const Pattern &p = plan.pattern;
     state->kernels = &state_of(*plan.context).kernels;
     state->pairs = takes_pairs(plan, *state->kernels);
+    state->few_tokens = state->pairs ? kFewPairs : kFewTokens;
     state->name = kernel_name(plan, *state);
     state->few_name = state->name;
     if (plan.desc.op == BSPARSE_SDDMM) {
         state->majors = make_majors(p.by_row);
     } else if (plan.desc.dtype != BSPARSE_F64) {
-        state->units = make_units(plan.desc.op == BSPARSE_SPMM ? p.by_row : p.by_col,
-                                  int64_t{p.block_rows} * p.block_cols);
+        state->units =
+            make_units(plan.desc.op == BSPARSE_SPMM ? p.by_row : p.by_col, int64_t{p.block_rows} * p.block_cols);
         state->few_name += ".decode";
     }
     plan.state = state;
@@ -93,7 +95,7 @@ void bsr_select(Plan &plan) {
 
 const char *bsr_kernel(const Plan &plan, int64_t tokens) {
     const BsrPlan &state = bsr_plan(plan);
-    return (tokens <= kFewTokens ? state.few_name : state.name).c_str();
+    return (tokens <= state.few_tokens ? state.few_name : state.name).c_str();
 }
 
 size_t bsr_workspace_bytes(const Plan &plan, int64_t tokens) {

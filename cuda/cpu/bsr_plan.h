@@ -17,6 +17,7 @@ struct Unit {
 struct BsrPlan {
     const Kernels *kernels;
     bool pairs;                  // bf16 is multiplied as it is, in pairs
+    int64_t few_tokens;          // at most so many are served by the decode kernel
     std::vector<Unit> units;     // spmm, spmm_t: longest first
     std::vector<int32_t> majors; // sddmm: block row of each block
     std::string name, few_name;  // of the kernel, and of that for few tokens

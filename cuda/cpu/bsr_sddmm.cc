@@ -7,19 +7,19 @@
 namespace bsparse::cpu {
 namespace {
 
-constexpr int64_t kChunkTokens = 512;    // strips of a 64x64 block are then 256 KiB, which the second-level cache holds
-constexpr int64_t kRunElements = 1024;   // of neighbouring blocks that make an item
-constexpr int64_t kLeastRows = 12;       // of a block that an item takes, where there are few blocks
+constexpr int64_t kChunkTokens = 512; // strips of a 64x64 block are then 256 KiB, which the second-level cache holds
+constexpr int64_t kRunElements = 1024; // of neighbouring blocks that make an item
+constexpr int64_t kLeastRows = 12; // of a block that an item takes, where there are few blocks
 
 // How one run is cut; the same for bsr_workspace_bytes and the run itself.
 struct Cut {
     bool pairs;
     int threads;
     int64_t rounds, round_tokens; // round_tokens: of every round but perhaps the last
-    int64_t run_blocks, runs;     // blocks of an item, unless they are cut
-    int64_t parts, part_rows;     // of a block
-    int64_t a_bytes, b_bytes;     // of all strips
-    int64_t sums_bytes;           // of f32 sums between rounds, where the values cannot hold them
+    int64_t run_blocks, runs; // blocks of an item, unless they are cut
+    int64_t parts, part_rows; // of a block
+    int64_t a_bytes, b_bytes; // of all strips
+    int64_t sums_bytes; // of f32 sums between rounds, where the values cannot hold them
 
     Cut(const Plan &plan, int64_t tokens) {
         const BsrPlan &state = bsr_plan(plan);

@@ -28,10 +28,11 @@ struct Cut {
         const Pattern &p = plan.pattern;
         const bool transposed = plan.desc.op == BSPARSE_SPMM_T;
         const int64_t inner = transposed ? p.rows : p.cols;
-        few = tokens <= kFewTokens;
+        few = tokens <= state.few_tokens;
         pairs = state.pairs && !few;
+        // Few rows of x are cheap to copy, and 8 of them 4 KiB apart would leave the first-level cache no room.
         needs_image = plan.desc.dtype != (pairs ? BSPARSE_BF16 : BSPARSE_F32) ||
-                      plan.desc.b_order != BSPARSE_COL_MAJOR;
+                      plan.desc.b_order != BSPARSE_COL_MAJOR || (few && tokens > 1);
         // An odd number of cache lines: rows then do not meet in one set of the cache.
         image_ld = (round_up(inner, 32) / 32 | 1) * 32;
         const int64_t stored = p.blocks * p.block_rows * p.block_cols;

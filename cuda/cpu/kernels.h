@@ -78,7 +78,7 @@ struct StripTask {
 };
 
 constexpr int kItemTokens = 512; // most tokens of one SpmmItem
-constexpr int kFewTokens = 8;    // most tokens that the decode kernels serve
+constexpr int kFewTokens = 8;    // most tokens that the decode kernels can serve
 constexpr int kStripTokens = 16; // tokens of one strips item
 constexpr int kSegmentInner = 2048; // inner features whose panel one thread holds: 256 KiB with AVX-512, fits L2
 

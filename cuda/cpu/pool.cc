@@ -1,8 +1,8 @@
 #include "pool.h"
 
 #include <csignal>
-#include <pthread.h>
 #include <exception>
+#include <pthread.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>

@@ -34,7 +34,8 @@ constexpr size_t kScratchBytes = sizeof(SpmmScratch) > sizeof(DecodeScratch) ? s
 } // namespace
 
 const Kernels BSPARSE_CPU_KERNELS = {
-    BSPARSE_CPU_ISA, kLanes,
+    BSPARSE_CPU_ISA,
+    kLanes,
     kGroup,
 #if defined(__AVX512BF16__)
     true,
@@ -42,7 +43,11 @@ const Kernels BSPARSE_CPU_KERNELS = {
     false,
 #endif
     kScratchBytes,
-    image,           spmm,   decode, strips, sddmm,
+    image,
+    spmm,
+    decode,
+    strips,
+    sddmm,
 };
 
 } // namespace bsparse::cpu

@@ -1,10 +1,10 @@
 // spmm and spmm_t for a few tokens, where reading the values is the whole cost: each is read once, in the order of
 // memory, converted on the way, and used for all tokens. Part of the kernel source: see kernel/all.h.
 
-// sums [outer features][Tokens] of vectors whose lanes are still to be added up (spmm), for one major.
+// The sums of one group of outer features.
 struct DecodeScratch {
-    Vf partial[kGroup][kFewTokens];
-    alignas(64) float sums[kFewTokens * kGroup];
+    Vf partial[kGroup * kFewTokens]; // spmm: [kGroup][tokens] vectors whose lanes are still to be added up
+    alignas(64) float sums[kFewTokens * kGroup]; // [tokens][kGroup]
 };
 
 // spmm: rows of a block times x, lanes along the row: partial[i][t] += S[i][k] * x[t][k].
@@ -17,7 +17,7 @@ static void dot_block(const SpmmTask &task, const char *block, int64_t rows, con
         Vf sum[Tokens];
 #pragma GCC unroll 8
         for (int t = 0; t < Tokens; ++t) {
-            sum[t] = scratch.partial[i][t];
+            sum[t] = scratch.partial[i * Tokens + t];
         }
         for (int64_t k = 0; k < whole; k += kLanes) {
             const Vf s = load_as_f32<kDtype>(block + k * bytes_of(kDtype), 1, kLanes);
@@ -28,20 +28,21 @@ static void dot_block(const SpmmTask &task, const char *block, int64_t rows, con
         }
 #pragma GCC unroll 8
         for (int t = 0; t < Tokens; ++t) {
-            scratch.partial[i][t] = sum[t];
+            scratch.partial[i * Tokens + t] = sum[t];
         }
     }
 }
 
 // The rest of dot_block, where a row is no multiple of the lanes.
 template <bsparse_dtype kDtype>
-static void dot_tail(const SpmmTask &task, const char *block, int64_t rows, int tokens, const char *x,
-                     int64_t x_stride, int64_t count, DecodeScratch &scratch) {
+static void dot_tail(const SpmmTask &task, const char *block, int64_t rows, int tokens, const char *x, int64_t x_stride,
+                     int64_t count, DecodeScratch &scratch) {
     const int64_t whole = count / kLanes * kLanes;
     for (int64_t i = 0; i < rows; ++i) {
         const Vf s = load_as_f32<kDtype>(block + (i * task.block_cols + whole) * bytes_of(kDtype), 1, count - whole);
         for (int t = 0; t < tokens; ++t) {
-            scratch.partial[i][t] += s * load_as_f32<BSPARSE_F32>(x + t * x_stride + whole * 4, 1, count - whole);
+            scratch.partial[i * tokens + t] +=
+                s * load_as_f32<BSPARSE_F32>(x + t * x_stride + whole * 4, 1, count - whole);
         }
     }
 }
@@ -52,7 +53,7 @@ static void add_lanes(int tokens, DecodeScratch &scratch) {
         for (int first = 0; first < kGroup; first += kLanes) {
             Vu square[kLanes];
             for (int i = 0; i < kLanes; ++i) {
-                square[i] = as<Vu>(scratch.partial[first + i][t]);
+                square[i] = as<Vu>(scratch.partial[(first + i) * tokens + t]);
             }
             transpose(square);
             Vf sum = {};
@@ -103,7 +104,11 @@ static void decode_group(const SpmmTask &task, const SpmmItem &item, int32_t maj
     const int64_t x_stride = task.ldx * 4;
     const char *x = task.x + (item.first_token - task.first_token) * x_stride;
     const int64_t size = bytes_of(kDtype);
-    __builtin_memset(&scratch, 0, sizeof(scratch));
+    if (task.transposed) {
+        __builtin_memset(scratch.sums, 0, sizeof(scratch.sums));
+    } else {
+        __builtin_memset(scratch.partial, 0, kGroup * Tokens * sizeof(Vf));
+    }
     for (int32_t l = task.offsets[major]; l < task.offsets[major + 1]; ++l) {
         const int64_t first = task.minors[l] * inner_block;
         const int64_t count = least(inner_block, task.inner - first);
@@ -139,26 +144,15 @@ static void decode_item(const SpmmTask &task, const SpmmItem &item, DecodeScratc
     }
 }
 
-template <bsparse_dtype kDtype> static void decode_of(const SpmmTask &task, const SpmmItem &item, char *memory) {
-    DecodeScratch &scratch = *reinterpret_cast<DecodeScratch *>(memory);
-    switch (item.last_token - item.first_token) {
-    case 1:
-        return decode_item<kDtype, 1>(task, item, scratch);
-    case 2:
-        return decode_item<kDtype, 2>(task, item, scratch);
-    case 3:
-        return decode_item<kDtype, 3>(task, item, scratch);
-    case 4:
-        return decode_item<kDtype, 4>(task, item, scratch);
-    case 5:
-        return decode_item<kDtype, 5>(task, item, scratch);
-    case 6:
-        return decode_item<kDtype, 6>(task, item, scratch);
-    case 7:
-        return decode_item<kDtype, 7>(task, item, scratch);
-    default:
-        return decode_item<kDtype, 8>(task, item, scratch);
+// The kernel of the item's number of tokens, 1 to kFewTokens.
+template <bsparse_dtype kDtype, int Tokens = kFewTokens>
+static void decode_of(const SpmmTask &task, const SpmmItem &item, char *scratch) {
+    if constexpr (Tokens > 1) {
+        if (item.last_token - item.first_token < Tokens) {
+            return decode_of<kDtype, Tokens - 1>(task, item, scratch);
+        }
     }
+    decode_item<kDtype, Tokens>(task, item, *reinterpret_cast<DecodeScratch *>(scratch));
 }
 
 static void decode(const SpmmTask &task, const SpmmItem &item, char *scratch) {

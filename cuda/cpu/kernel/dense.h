@@ -4,7 +4,7 @@
 // kLanes tokens by kLanes features from (token, feature) on, as f32, each row one token; what lies outside is zero.
 template <bsparse_dtype kDtype>
 static inline void load_square(const Dense &x, int64_t token, int64_t tokens, int64_t feature, int64_t features,
-                        Vf rows[kLanes]) {
+                               Vf rows[kLanes]) {
     const int64_t size = bytes_of(kDtype);
     const char *from = x.data + (token * x.token_stride + feature * x.feature_stride) * size;
     if (x.feature_stride == 1) {
@@ -15,8 +15,9 @@ static inline void load_square(const Dense &x, int64_t token, int64_t tokens, in
     }
     Vu columns[kLanes];
     for (int64_t f = 0; f < kLanes; ++f) {
-        columns[f] = f < features ? as<Vu>(load_as_f32<kDtype>(from + f * x.feature_stride * size, x.token_stride, tokens))
-                                  : Vu{};
+        columns[f] = f < features
+                         ? as<Vu>(load_as_f32<kDtype>(from + f * x.feature_stride * size, x.token_stride, tokens))
+                         : Vu{};
     }
     transpose(columns);
     for (int64_t t = 0; t < kLanes; ++t) {
@@ -56,8 +57,7 @@ static inline Vu pair_up(Vf even, Vf odd) { return (as<Vu>(even) >> 16) | (as<Vu
 
 // Tokens [first, last) of the chunk, first even. Rows are padded to whole lanes where groups are; a strip without
 // groups is as wide as its block.
-template <bsparse_dtype kDtype, bool kPairs>
-static void strips_of(const StripTask &task, int64_t first, int64_t last) {
+template <bsparse_dtype kDtype, bool kPairs> static void strips_of(const StripTask &task, int64_t first, int64_t last) {
     constexpr int64_t kStep = kPairs ? 2 : 1; // tokens of a row of a strip
     const int64_t group = task.group != 0 ? task.group : task.block;
     const int64_t padded = task.group != 0 ? (task.block + kLanes - 1) / kLanes * kLanes : task.block;

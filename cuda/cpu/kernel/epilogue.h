@@ -14,9 +14,9 @@ static void finish_tile(const Epilogue &e, const float *sums, int64_t stride, in
                         int64_t features, int64_t feature) {
     for (int64_t f = 0; f < features; f += kLanes) {
         const int64_t count = features - f;
-        const Vf bias = e.bias == nullptr ? Vf{}
-                                          : load_f32(e.bias + (feature + f) * bytes_of(e.bias_dtype), 1, count,
-                                                     e.bias_dtype);
+        const Vf bias = e.bias == nullptr
+                            ? Vf{}
+                            : load_f32(e.bias + (feature + f) * bytes_of(e.bias_dtype), 1, count, e.bias_dtype);
         for (int64_t t = 0; t < tokens; ++t) {
             Vf x = load<Vf>(sums + t * stride + f) * e.alpha;
             if (e.beta != 0) {
@@ -26,8 +26,7 @@ static void finish_tile(const Epilogue &e, const float *sums, int64_t stride, in
             if (e.aux.data != nullptr) {
                 store_f32(at(e.aux, token + t, feature + f), e.aux.feature_stride, count, e.aux.dtype, x);
             }
-            store_f32(at(e.d, token + t, feature + f), e.d.feature_stride, count, e.d.dtype,
-                      activate<kActivation>(x));
+            store_f32(at(e.d, token + t, feature + f), e.d.feature_stride, count, e.d.dtype, activate<kActivation>(x));
         }
     }
 }

@@ -40,8 +40,8 @@ static void sddmm_blocks(const SddmmTask &task, int64_t first_block, int64_t las
             const Step step = {strip + task.tokens * column * bytes, count, 0}; // [count][width]
             for (int32_t row = first_row; row < last_row;) {
                 const int64_t rows = tile_rows(last_row - row, kTileRows);
-                const TileFunction multiply = width > kLanes ? tile_of<Multiply, 2, true>(rows)
-                                                             : tile_of<Multiply, 1, true>(rows);
+                const TileFunction multiply =
+                    width > kLanes ? tile_of<Multiply, 2, true>(rows) : tile_of<Multiply, 1, true>(rows);
                 multiply(&step, 1, a + row * 4, a_stride, sums, width, false);
                 store_tile(task, b, row, rows, column, least(width, task.block_cols - column), sums, width);
                 row += static_cast<int32_t>(rows);

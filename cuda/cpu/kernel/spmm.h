@@ -16,9 +16,10 @@ struct Cursor {
     int32_t k;
 };
 
-// Inner rows [first, last) of a block, columns [feature, feature + width) of them, as a panel of `vectors` * kLanes.
-static void pack_panel(const SpmmTask &task, const char *block, int32_t first, int32_t last, int64_t feature,
-                       int vectors, bool pairs, char *panel) {
+// Inner features [first, last) of a block, its outer ones from `feature` on, as a panel of `vectors` * kLanes. The same
+// places of the block that comes `ahead` bytes later are fetched meanwhile: with few tokens packing waits for memory.
+static void pack_panel(const SpmmTask &task, const char *block, int64_t ahead, int32_t first, int32_t last,
+                       int64_t feature, int vectors, bool pairs, char *panel) {
     const int64_t size = bytes_of(task.dtype);
     const int64_t row = task.block_cols * size; // bytes
     const int64_t step = pairs ? 2 : 1;         // inner features of a panel's row
@@ -29,6 +30,7 @@ static void pack_panel(const SpmmTask &task, const char *block, int32_t first, i
         if (task.transposed) { // outer features are columns: rows are copied
             for (int64_t k = first; k < last; k += step, to += panel_row) {
                 const char *from = block + k * row + lane * size;
+                __builtin_prefetch(from + ahead);
                 const Vf even = load_f32(from, 1, task.block_cols - lane, task.dtype);
                 store(to, pairs ? pair_up(even, load_f32(from + row, 1, task.block_cols - lane, task.dtype))
                                 : as<Vu>(even));
@@ -40,6 +42,7 @@ static void pack_panel(const SpmmTask &task, const char *block, int32_t first, i
             Vu square[kLanes];
             for (int i = 0; i < kLanes; ++i) {
                 const char *from = block + (lane + i) * row + k * size;
+                __builtin_prefetch(from + ahead);
                 square[i] = lane + i >= task.block_rows ? Vu{}
                             : pairs ? as<Vu>(load_f32(from, 1, count, BSPARSE_F32)) // pairs as they stand
                                     : as<Vu>(load_f32(from, 1, count, task.dtype));
@@ -64,9 +67,10 @@ static int64_t pack_segment(const SpmmTask &task, int32_t end, int64_t feature, 
         const int64_t first = int64_t{task.minors[at.l]} * inner_block; // inner feature of the block's k = 0
         const int32_t valid = static_cast<int32_t>(least(inner_block, task.inner - first)); // x ends there
         const int32_t last = static_cast<int32_t>(least(valid, int64_t{at.k} + left));
-        const char *block = task.values + int64_t{task.index[at.l]} * task.block_rows * task.block_cols *
-                                              bytes_of(task.dtype);
-        pack_panel(task, block, at.k, last, feature, vectors, pairs, panel);
+        const int64_t block_bytes = int64_t{task.block_rows} * task.block_cols * bytes_of(task.dtype);
+        const char *block = task.values + task.index[at.l] * block_bytes;
+        const int64_t ahead = at.l + 1 < end ? (task.index[at.l + 1] - task.index[at.l]) * block_bytes : 0;
+        pack_panel(task, block, ahead, at.k, last, feature, vectors, pairs, panel);
         const int32_t count = static_cast<int32_t>((last - at.k) / step);
         scratch.steps[steps++] = {panel, count, (first + at.k) * (pairs ? 2 : 4)};
         panel += count * vectors * sizeof(Vf);
@@ -90,8 +94,7 @@ static void spmm_group(const SpmmTask &task, const SpmmItem &item, int32_t major
     const int vectors = width > kLanes ? 2 : 1;
     const Epilogue &e = task.epilogue;
     // Sums are made in D itself where it can hold them and nothing there is needed.
-    const bool in_place = e.d.dtype == BSPARSE_F32 && e.d.feature_stride == 1 && e.beta == 0 &&
-                          features == vectors * kLanes;
+    const bool in_place = holds_sums(e.d) && e.beta == 0 && features == vectors * kLanes;
     float *sums = in_place ? reinterpret_cast<float *>(at(e.d, item.first_token, first_feature)) : scratch.sums;
     const int64_t stride = in_place ? e.d.token_stride : vectors * kLanes;
     const int64_t a_stride = task.ldx * (pairs ? 2 : 4);

@@ -73,34 +73,14 @@ static void tile(const Step *steps, int64_t count, const char *a, int64_t a_stri
 // Sums that fit the registers beside a panel's row and a broadcast number: 24 of 32, or 12 of 16.
 constexpr int kTileRows = kLanes == 16 ? 12 : 6;
 
-template <class Multiply, int Vectors, bool Outer> static TileFunction tile_of(int64_t rows) {
-    constexpr int kMost = kTileRows;
-    switch (rows) {
-    case 1:
-        return tile<Multiply, 1, Vectors, Outer>;
-    case 2:
-        return tile<Multiply, 2, Vectors, Outer>;
-    case 3:
-        return tile<Multiply, 3, Vectors, Outer>;
-    case 4:
-        return tile<Multiply, 4, Vectors, Outer>;
-    case 5:
-        return tile<Multiply, 5, Vectors, Outer>;
-    case 6:
-        return tile<Multiply, 6, Vectors, Outer>;
-    case 7:
-        return tile<Multiply, kMost < 7 ? kMost : 7, Vectors, Outer>;
-    case 8:
-        return tile<Multiply, kMost < 8 ? kMost : 8, Vectors, Outer>;
-    case 9:
-        return tile<Multiply, kMost < 9 ? kMost : 9, Vectors, Outer>;
-    case 10:
-        return tile<Multiply, kMost < 10 ? kMost : 10, Vectors, Outer>;
-    case 11:
-        return tile<Multiply, kMost < 11 ? kMost : 11, Vectors, Outer>;
-    default:
-        return tile<Multiply, kMost, Vectors, Outer>;
+// The tile of so many rows, 1 to kTileRows.
+template <class Multiply, int Vectors, bool Outer, int Rows = kTileRows> static TileFunction tile_of(int64_t rows) {
+    if constexpr (Rows > 1) {
+        if (rows < Rows) {
+            return tile_of<Multiply, Vectors, Outer, Rows - 1>(rows);
+        }
     }
+    return tile<Multiply, Rows, Vectors, Outer>;
 }
 
 // Rows of the next tile: as few tiles as possible, of sizes that differ by one at most.
