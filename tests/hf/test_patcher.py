@@ -129,6 +129,13 @@ def test_unmatched_rules_are_warned_of(make):
         patcher.patch_model(make("bert"))
 
 
+def test_a_warning_made_an_error_leaves_the_model_as_it_was(make, patch):
+    model = make("mixtral")
+    with pytest.raises(UserWarning, match="fused experts"):  # pytest's filter makes errors of warnings
+        patch(model, ".*_proj")
+    assert not sparse_names(model)
+
+
 def test_fused_experts_are_warned_of(make, patch):
     with pytest.warns(UserWarning, match="4 stacks of fused experts"):
         patch(make("mixtral"), ".*_proj")

@@ -68,6 +68,8 @@ class BlockSparseModelPatcher:
         steps = self._steps(model)
         report = self._report(model, steps)
         _check(model, report)
+        for warning in report.warnings:  # first, for a filter may make errors of them
+            warnings.warn(warning, stacklevel=2)
         chosen = [step for step in steps if step.mask is not None]
         # All layers are made before any is put in place, so that an error halfway leaves the model as it was.
         layers = [_layer(step) for step in hf.progress(chosen, "block-sparse layers")]
@@ -77,8 +79,6 @@ class BlockSparseModelPatcher:
             if any(step.site.tied for step in chosen):
                 hf.untie(model)
             attach(model, conv1d={step.site.names[0] for step in chosen if step.site.kind == "Conv1D"})
-        for warning in report.warnings:
-            warnings.warn(warning, stacklevel=2)
         return report
 
     def _steps(self, model: nn.Module) -> list[_Step]:
@@ -163,9 +163,6 @@ def _sized(site: Site, number: int, rule: PatchRule) -> _Step:
     if sparse >= dense and not rule.force:
         kept = f"{blocks} of {rows * columns} {height}x{width} blocks take {size(sparse)}"
         return _skip(site, number, f"no gain: {kept}, dense takes {size(dense)}; force=True patches it")
-    pad_rows, pad_columns = rows * height - site.out_features, columns * width - site.in_features
-    last_row, last_column, corner = int(mask[-1].sum()), int(mask[:, -1].sum()), int(mask[-1, -1])
-    padding = last_row * pad_rows * width + last_column * pad_columns * height - corner * pad_rows * pad_columns
     row = ModuleReport(
         name=site.names[0],
         kind=site.kind,
@@ -176,9 +173,18 @@ def _sized(site: Site, number: int, rule: PatchRule) -> _Step:
         grid_blocks=rows * columns,
         bytes_before=dense,
         bytes_after=sparse,
-        padding_bytes=padding * itemsize,
+        padding_bytes=itemsize * _padding(mask, rule.block, (site.out_features, site.in_features)),
     )
     return _Step(site, row, mask)
+
+
+def _padding(mask: torch.Tensor, block: tuple[int, int], shape: tuple[int, int]) -> int:
+    """Elements that the kept blocks store beyond the edges of a matrix of this shape."""
+    rows, columns = mask.shape
+    pad_rows, pad_columns = rows * block[0] - shape[0], columns * block[1] - shape[1]
+    in_last_row, in_last_column, in_corner = int(mask[-1].sum()), int(mask[:, -1].sum()), int(mask[-1, -1])
+    overlap = in_corner * pad_rows * pad_columns
+    return in_last_row * pad_rows * block[1] + in_last_column * pad_columns * block[0] - overlap
 
 
 def _skip(site: Site, number: int | None, reason: str, refused: bool = False) -> _Step:
