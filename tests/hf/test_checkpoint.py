@@ -189,6 +189,13 @@ def test_strict_loading_of_its_own_state_dict(make, patch, tokens):
     assert torch.equal(outputs(twin, tokens), outputs(model, tokens))
 
 
+def test_a_model_patched_inside_another(make, patch, tokens, tmp_path):
+    model = make("bert", "ForSequenceClassification")
+    patch(model.bert)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(outputs(bsparse_hf.load(tmp_path), tokens), outputs(model, tokens))
+
+
 def test_half_and_float(make, patch):
     model = make("bert")
     patch(model)

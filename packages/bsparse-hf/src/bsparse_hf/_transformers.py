@@ -28,7 +28,6 @@ __all__ = [
     "conv1d",
     "detach_quantizer",
     "is_tied",
-    "leave_out_of_files",
     "output_head",
     "progress",
     "register_quantization_config",
@@ -98,12 +97,6 @@ def attach_quantizer(model: Any, quantizer: HfQuantizer) -> None:
 def detach_quantizer(model: PreTrainedModel, quantizer: HfQuantizer) -> None:
     """The model is an ordinary one again, also for `save_pretrained`."""
     quantizer.remove_quantization_config(model)  # type: ignore[no-untyped-call]
-    leave_out_of_files(model, [])
-
-
-def leave_out_of_files(model: PreTrainedModel, keys: Iterable[str]) -> None:
-    """Makes `save_pretrained` leave these keys of the state_dict out, and Trainer not miss them when it resumes."""
-    model._keys_to_ignore_on_save = {*(type(model)._keys_to_ignore_on_save or ()), *keys}
 
 
 def saved_config(path: str, **kwargs: Any) -> dict[str, Any]:

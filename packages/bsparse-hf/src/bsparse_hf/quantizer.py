@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from bsparse_hf import _transformers as hf
@@ -34,7 +33,6 @@ class BlockSparseQuantizer(hf.HfQuantizer):
         self._files: list[str] = []
         self._shapes: dict[str, torch.Size] = {}
         self._found: set[str] = set()
-        self._hooks: list[RemovableHandle] = []
 
     def validate_environment(self, *args: Any, **kwargs: Any) -> None:
         """Refuses to make a dense checkpoint sparse while loading it."""
@@ -64,9 +62,7 @@ class BlockSparseQuantizer(hf.HfQuantizer):
                 device="meta",
                 dtype=dense.weight.dtype,
             )
-            # The files have no extra state, see `attach`: for the time of the load it must not be missed.
-            hook = layer.register_state_dict_post_hook(_drop_extra_state)  # type: ignore[no-untyped-call]
-            self._hooks.append(hook)
+            _tensors_only(layer)
             put(model, names[id(dense)], layer)
         self._shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
         # From here on this is an ordinary load: of "pre-quantized" files transformers would keep the dtype, whatever
@@ -83,9 +79,7 @@ class BlockSparseQuantizer(hf.HfQuantizer):
         self.pre_quantized = True
         check_shapes(model, self._shapes, self._files)
         check_layers(model, self._found, self._files)
-        for hook in self._hooks:
-            hook.remove()
-        self._found, self._shapes, self._hooks = set(), {}, []
+        self._found, self._shapes = set(), {}
         attach(model)
         return model
 
@@ -127,21 +121,31 @@ class BlockSparseQuantizer(hf.HfQuantizer):
 
 
 def attach(model: PreTrainedModel, conv1d: Iterable[str] = ()) -> None:
-    """Gives a model with block-sparse layers its hooks and its config, or brings them up to date.
-
-    The layers' extra state is kept out of files: safetensors holds tensors only, and config.json says the same.
-    """
+    """Gives a model with block-sparse layers its hooks and its config, or brings them up to date."""
     quantizer = getattr(model, "hf_quantizer", None)
     if not isinstance(quantizer, BlockSparseQuantizer):
         quantizer = BlockSparseQuantizer(BlockSparseConfig(modules={}))
     quantizer.conv1d.update(conv1d)
     quantizer.quantization_config.modules = describe(model)
     hf.attach_quantizer(model, quantizer)
-    hf.leave_out_of_files(model, [f"{name}.{EXTRA}" for name in quantizer.quantization_config.modules])
+    for layer in model.modules():
+        if isinstance(layer, BlockSparseLinear):
+            _tensors_only(layer)
+
+
+def _tensors_only(layer: BlockSparseLinear) -> None:
+    """Takes extra state out of a layer's state_dict: safetensors holds tensors only, and config.json says the same."""
+    if EXTRA in layer.state_dict():
+        layer.register_state_dict_post_hook(_drop_extra_state)  # type: ignore[no-untyped-call]
+        layer.register_load_state_dict_pre_hook(_supply_extra_state)  # type: ignore[no-untyped-call]
 
 
 def _drop_extra_state(layer: nn.Module, state_dict: dict[str, Any], prefix: str, metadata: Any) -> None:
     del state_dict[prefix + EXTRA]
+
+
+def _supply_extra_state(layer: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    state_dict.setdefault(prefix + EXTRA, layer.get_extra_state())
 
 
 def _dense(layer: BlockSparseLinear, as_conv1d: bool) -> nn.Module:
