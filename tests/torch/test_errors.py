@@ -117,7 +117,7 @@ CONSTRUCTORS = {
     "pattern": ({"pattern": "banded"}, 'pattern is \'banded\'; it must be "balanced", "random", a bool block mask or'),
     "mask": (
         {"pattern": torch.ones(2, 2, dtype=torch.bool), "block": 8},
-        r"mask has shape \[2, 2\]; .* \[2, 3\] blocks",
+        r"mask has shape \[2, 2\]; .* needs \[2, 3\], one entry",
     ),
     "other pattern": ({"pattern": BlockPattern.random((24, 16), 0.5, 8)}, "pattern has shape .*; the layer is"),
     "dtype": ({"dtype": torch.int8}, "dtype is torch.int8; it must be torch.float32, float16, bfloat16 or float64"),

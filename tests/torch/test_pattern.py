@@ -186,14 +186,23 @@ def test_block_out_of_range_is_named(block):
 
 
 def test_masks_that_do_not_fit_are_named():
-    with pytest.raises(InvalidArgument, match=r"mask has shape \[2, 2\]; the layer has \[2, 3\] blocks"):
+    with pytest.raises(
+        InvalidArgument, match=r"mask has shape \[2, 2\]; a weight of 8 x 9 .* needs \[2, 3\]"
+    ):
         BlockPattern.from_mask(torch.eye(2, dtype=torch.bool), 4, (8, 9))
-    with pytest.raises(InvalidArgument, match="mask is torch.float32; it must be a bool tensor"):
+    with pytest.raises(InvalidArgument, match=r"mask is torch.float32 with shape \[2, 2\]; it must be bool.*mask.bool"):
         BlockPattern.from_mask(torch.eye(2), 4)
-    with pytest.raises(InvalidArgument, match="mask is list; it must be a bool tensor"):
-        BlockPattern.from_mask([[True]], 4, (4, 4))
-    with pytest.raises(InvalidArgument, match="it must be a bool tensor"):
-        BlockPattern.from_mask([[True]], 4)
+    with pytest.raises(InvalidArgument, match=r"mask is torch.bool with shape \[2\]"):
+        BlockPattern.from_mask([True, False], 4)
+    with pytest.raises(InvalidArgument, match="mask is a dict; it must be a 2-D bool tensor"):
+        BlockPattern.from_mask({}, 4)
+
+
+def test_masks_may_be_lists_and_numpy_arrays(operands):
+    case = named("ragged")
+    pattern = operands(case, "f32").pattern
+    assert BlockPattern.from_mask(case.mask, case.block, case.shape) == pattern
+    assert BlockPattern.from_mask(case.mask.tolist(), case.block, case.shape) == pattern
 
 
 def test_choices_that_do_not_fit_are_named():

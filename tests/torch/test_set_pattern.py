@@ -155,5 +155,5 @@ def test_a_pattern_of_another_layer_is_refused(pattern):
 
 
 def test_what_is_no_pattern_is_refused():
-    with pytest.raises(InvalidArgument, match="pattern is a str; it must be a BlockPattern or a bool block mask"):
+    with pytest.raises(InvalidArgument, match="mask is a str; it must be a 2-D bool tensor"):
         make().set_pattern("random")

@@ -48,7 +48,7 @@ class BlockSparseLinear(PatternBuffers):
         density: float = 0.5,
         block: Any = BLOCK,
         format: str = "bsr",
-        pattern: str | Tensor | BlockPattern = "balanced",
+        pattern: Any = "balanced",
         generator: torch.Generator | None = None,
     ) -> None:
         check_format(format)
@@ -102,7 +102,7 @@ class BlockSparseLinear(PatternBuffers):
         block: Any = BLOCK,
         *,
         choose: str = "magnitude",
-        mask: Tensor | None = None,
+        mask: Any = None,
         format: str = "bsr",
     ) -> "BlockSparseLinear":
         """The blocks of a dense layer that are worth keeping, their weights unchanged.
@@ -211,7 +211,7 @@ class BlockSparseLinear(PatternBuffers):
 
     # changing its pattern --------------------------------------------------------------------------------------
 
-    def set_pattern(self, pattern: BlockPattern | Tensor, fill: float = 0.0, optimizer: Any = None) -> None:
+    def set_pattern(self, pattern: Any, fill: float = 0.0, optimizer: Any = None) -> None:
         """Takes another pattern of the same block, in place; blocks that both store keep their values.
 
         Args:
@@ -222,7 +222,7 @@ class BlockSparseLinear(PatternBuffers):
         The Parameter stays the same object; its gradient is dropped. Where the number of blocks changes,
         DistributedDataParallel has to be made anew: it has laid out its buckets by then.
         """
-        if isinstance(pattern, Tensor):
+        if not isinstance(pattern, BlockPattern):
             pattern = BlockPattern.from_mask(pattern, self.block, (self.out_features, self.in_features))
         _check_fits(pattern, (self.out_features, self.in_features), self.block)
         moving = {} if optimizer is None else optim.movable_state(optimizer, self.values)
@@ -293,7 +293,7 @@ def _make_pattern(
     if isinstance(pattern, BlockPattern):
         _check_fits(pattern, shape, pattern.block if block == BLOCK else masks.block_pair(block))
         return pattern
-    if isinstance(pattern, Tensor):
+    if not isinstance(pattern, str):
         return BlockPattern.from_mask(pattern, block, shape, "cpu")
     if pattern == "balanced":
         return BlockPattern.balanced(shape, density, block, generator=generator)
@@ -304,10 +304,8 @@ def _make_pattern(
     )
 
 
-def _check_fits(pattern: Any, shape: tuple[int, int], block: tuple[int, int]) -> None:
+def _check_fits(pattern: BlockPattern, shape: tuple[int, int], block: tuple[int, int]) -> None:
     """Raises InvalidArgument unless pattern is one of this shape and block."""
-    if not isinstance(pattern, BlockPattern):
-        raise InvalidArgument(f"pattern is a {type(pattern).__name__}; it must be a BlockPattern or a bool block mask")
     if pattern.shape != shape or pattern.block != block:
         raise InvalidArgument(
             f"pattern has shape {pattern.shape} in blocks of {pattern.block}; the layer is {shape} in blocks of {block}"

@@ -28,13 +28,18 @@ def block_grid(shape: tuple[int, int], block: tuple[int, int]) -> tuple[int, int
     return -(-shape[0] // block[0]), -(-shape[1] // block[1])
 
 
-def check_mask(mask: Any, grid: tuple[int, int]) -> None:
-    """Raises InvalidArgument unless mask is a bool tensor [block rows, block columns] of this grid."""
-    if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
-        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise InvalidArgument(f"mask is {kind}; it must be a bool tensor, one entry a block: pass mask.bool()")
-    if tuple(mask.shape) != grid:
-        raise InvalidArgument(f"mask has shape {list(mask.shape)}; the layer has {list(grid)} blocks, one entry each")
+def as_mask(mask: Any) -> Tensor:
+    """A block mask, given as a tensor, a NumPy array or nested lists, as a bool tensor [block rows, block columns]."""
+    try:
+        tensor = mask if isinstance(mask, Tensor) else torch.as_tensor(mask, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidArgument(f"mask is a {type(mask).__name__}; it must be a 2-D bool tensor") from None
+    if tensor.dtype is not torch.bool or tensor.dim() != 2:
+        raise InvalidArgument(
+            f"mask is {tensor.dtype} with shape {list(tensor.shape)}; it must be bool [block rows, block columns], "
+            "one entry a block: pass mask.bool()"
+        )
+    return tensor
 
 
 def random(

@@ -84,7 +84,7 @@ class BlockPattern:
 
     @classmethod
     def from_mask(
-        cls, mask: Tensor, block: Any = BLOCK, shape: tuple[int, int] | None = None, device: Any = None
+        cls, mask: Any, block: Any = BLOCK, shape: tuple[int, int] | None = None, device: Any = None
     ) -> "BlockPattern":
         """The pattern of the blocks where mask, bool [block rows, block columns], is True.
 
@@ -92,12 +92,15 @@ class BlockPattern:
             shape: (out_features, in_features) where these are not multiples of the block; None: they are.
             device: where the index tensors go; None: the mask's.
         """
-        pair = masks.block_pair(block)
-        if shape is None and isinstance(mask, Tensor) and mask.dim() == 2:
-            shape = mask.shape[0] * pair[0], mask.shape[1] * pair[1]
-        if shape is None:
-            raise bc.InvalidArgument(f"mask is {mask!r}; it must be a bool tensor [block rows, block columns]")
-        masks.check_mask(mask, masks.block_grid(shape, pair))
+        pair, mask = masks.block_pair(block), masks.as_mask(mask)
+        grid = mask.shape[0], mask.shape[1]
+        shape = (grid[0] * pair[0], grid[1] * pair[1]) if shape is None else shape
+        needed = masks.block_grid(shape, pair)
+        if grid != needed:
+            raise bc.InvalidArgument(
+                f"mask has shape {list(grid)}; a weight of {shape[0]} x {shape[1]} in blocks of {pair[0]} x {pair[1]} "
+                f"needs {list(needed)}, one entry a block"
+            )
         device = mask.device if device is None else torch.device(device)
         mask = mask.cpu()
         row_offsets = torch.zeros(mask.shape[0] + 1, dtype=torch.int32, device="cpu")  # [R + 1]
