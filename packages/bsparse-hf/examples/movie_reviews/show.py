@@ -1,15 +1,17 @@
 """Progress bars with the time left."""
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
 def progress() -> Progress:
-    """A bar for each task: description, count, time taken and time left."""
+    """A bar for each task on stderr: description, share, time taken and time left."""
     return Progress(
         TextColumn("{task.description:<28}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TaskProgressColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
+        console=Console(stderr=True),
     )

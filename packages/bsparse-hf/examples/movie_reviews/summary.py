@@ -1,4 +1,4 @@
-"""The results of `accuracy.py` as one table and a sentence on what limits them."""
+"""The results of the demo and of `accuracy.py`, each as one table."""
 
 from collections import defaultdict
 from io import StringIO
@@ -33,9 +33,38 @@ def accuracy_table(lines: list[Line]) -> str:
             f"{100 * mean(line['train'] for line in group):.1f}",
             f"{mean(line['bytes_ratio'] for line in group):.3f}x",
         )
+    return _text(table) + _limits(groups)
+
+
+def demo_table(result: dict[str, Any], facts: str) -> str:
+    """One row a measure: dense, block-sparse, and the one as a multiple of the other."""
+    table = Table(title=f"MiniLM on movie reviews: {facts}")
+    for heading in ("", "dense", "block-sparse", ""):
+        table.add_column(heading, justify="right" if heading else "left")
+    dense, sparse = result["dense"], result["sparse"]
+    scores = [100 * part["accuracy"] for part in (dense, sparse)]
+    table.add_row(
+        "accuracy, 2,000 test rows", f"{scores[0]:.1f} %", f"{scores[1]:.1f} %", f"{scores[1] - scores[0]:+.1f} points"
+    )
+    for name, key in (
+        ("encoder parameters", "parameters"),
+        ("encoder on disk, bytes", "file_encoder_bytes"),
+        ("encoder in memory, bytes", "memory_bytes"),
+        ("whole file, bytes", "file_bytes"),
+        ("peak memory of a process that evaluates it, bytes", "peak_bytes"),
+    ):
+        table.add_row(name, f"{dense[key]:,}", f"{sparse[key]:,}", f"{sparse[key] / dense[key]:.2f}x")
+    for batch, times in result["latency"].items():
+        name = f"encoder latency, batch {batch}, length 128"
+        row = (f"{times['dense']:.1f} ms", f"{times['sparse']:.1f} ms")
+        table.add_row(name, *row, f"{times['dense'] / times['sparse']:.2f}x faster")
+    return _text(table)
+
+
+def _text(table: Table) -> str:
     console = Console(width=WIDTH, record=True, file=StringIO())
     console.print(table)
-    return console.export_text() + _limits(groups)
+    return console.export_text()
 
 
 def _limits(groups: dict[tuple[str, float, int], list[Line]]) -> str:

@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from data import PADDING, Rows, batch_count, batches, lengths, trimmed
 from torch import Tensor, nn
-
-from bsparse_torch.pruning import GradualPruner
 
 SPECIAL_TOKENS = (101, 102)  # [CLS], [SEP]
 
@@ -40,6 +38,14 @@ class Recipe:
 Report = Callable[[], None]  # called after each optimizer step
 
 
+class Pruner(Protocol):
+    """What removes blocks during training: GradualPruner, or Shrinker."""
+
+    def observe(self) -> None: ...  # between backward and the optimizer's step
+
+    def step(self) -> None: ...  # after it
+
+
 def fine_tune(model: nn.Module, rows: Rows, recipe: Recipe, seed: int, after_step: Report) -> None:
     """Trains the model in place to give the labels of rows."""
 
@@ -56,7 +62,8 @@ def distil(
     recipe: Recipe,
     seed: int,
     after_step: Report,
-    pruner: GradualPruner | None = None,
+    pruner: Pruner | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
     """Trains the model in place to answer as the teacher does, on rows whose labels are not used.
 
@@ -80,7 +87,7 @@ def distil(
         return divergence + recipe.hidden * torch.stack(distances).mean()
 
     teacher.eval()
-    _train(model, rows, recipe, seed, after_step, loss, pruner)
+    _train(model, rows, recipe, seed, after_step, loss, pruner, optimizer)
 
 
 def _train(
@@ -90,12 +97,13 @@ def _train(
     seed: int,
     after_step: Report,
     loss: Callable[[Tensor, Tensor], Tensor],
-    pruner: GradualPruner | None = None,
+    pruner: Pruner | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
     torch.manual_seed(seed)
     order = torch.Generator().manual_seed(seed)
     steps = recipe.steps(len(rows))
-    optimizer = torch.optim.AdamW(_groups(model, recipe.weight_decay), lr=recipe.lr, fused=True)
+    optimizer = optimizer or adamw(model, recipe)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _slope(step / steps, recipe.warmup))
     model.train()
     for _, index in zip(range(steps), _endless(rows.ids, recipe.batch, order), strict=False):
@@ -148,13 +156,14 @@ def accuracy(model: nn.Module, rows: Rows, batch: int = 64, after_batch: Report 
     return right / len(rows)
 
 
-def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameter groups: biases and norms do not decay."""
+def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """The optimizer of all recipes; biases and norms do not decay."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return [
-        {"params": [parameter for parameter in trained if parameter.dim() > 1], "weight_decay": weight_decay},
+    groups = [
+        {"params": [parameter for parameter in trained if parameter.dim() > 1], "weight_decay": recipe.weight_decay},
         {"params": [parameter for parameter in trained if parameter.dim() <= 1], "weight_decay": 0.0},
     ]
+    return torch.optim.AdamW(groups, lr=recipe.lr, fused=True)
 
 
 def _slope(progress: float, warmup: float) -> float:
