@@ -1,5 +1,7 @@
 """Patching in place: what is replaced, what stays as it was, and that an error changes nothing."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -131,7 +133,8 @@ def test_unmatched_rules_are_warned_of(make):
 
 def test_a_warning_made_an_error_leaves_the_model_as_it_was(make, patch):
     model = make("mixtral")
-    with pytest.raises(UserWarning, match="fused experts"):  # pytest's filter makes errors of warnings
+    with warnings.catch_warnings(), pytest.raises(UserWarning, match="fused experts"):
+        warnings.simplefilter("error")
         patch(model, ".*_proj")
     assert not sparse_names(model)
 
