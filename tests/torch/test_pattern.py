@@ -186,9 +186,7 @@ def test_block_out_of_range_is_named(block):
 
 
 def test_masks_that_do_not_fit_are_named():
-    with pytest.raises(
-        InvalidArgument, match=r"mask has shape \[2, 2\]; a weight of 8 x 9 .* needs \[2, 3\]"
-    ):
+    with pytest.raises(InvalidArgument, match=r"mask has shape \[2, 2\]; a weight of 8 x 9 .* needs \[2, 3\]"):
         BlockPattern.from_mask(torch.eye(2, dtype=torch.bool), 4, (8, 9))
     with pytest.raises(InvalidArgument, match=r"mask is torch.float32 with shape \[2, 2\]; it must be bool.*mask.bool"):
         BlockPattern.from_mask(torch.eye(2), 4)

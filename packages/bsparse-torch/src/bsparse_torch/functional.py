@@ -1,10 +1,12 @@
 """Block-sparse functions of tensors."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
 from bsparse_core import InvalidArgument
-from bsparse_torch import autograd, launch, ops  # noqa: F401  autograd and launch register with the operators
+from bsparse_torch import autograd, launch, ops  # noqa: F401  launch registers with the operators
 from bsparse_torch.masks import tile
 from bsparse_torch.pattern import BlockPattern
 
@@ -55,9 +57,8 @@ def linear(
     """block_sparse_linear with the index tensors given apart, as a layer's buffers are."""
     _check_kind("x", x)
     _check_kind("values", values)
-    name = "none" if activation is None else activation
-    if name not in ops.ACTIVATIONS:
-        raise InvalidArgument(f"activation is {activation!r}; it must be None, {_quoted(ops.ACTIVATIONS[1:])}")
+    if activation is not None and activation not in autograd.ACTIVATION_GRADS:
+        raise InvalidArgument(f"activation is {activation!r}; it must be None, {_quoted(autograd.ACTIVATION_GRADS)}")
     device = x.device
     if device != values.device:
         raise InvalidArgument(
@@ -67,7 +68,7 @@ def linear(
         x, values, bias = _autocast(torch.get_autocast_dtype(device.type), x, values, bias)
     keep_aux = activation is not None and torch.is_grad_enabled() and _any_requires_grad(x, values, bias)
     pattern_arguments = row_offsets, col_indices, pattern.key, pattern.rows, pattern.cols
-    result: tuple[Tensor, Tensor] = ops.linear(x, values, bias, *pattern_arguments, name, keep_aux)
+    result: tuple[Tensor, Tensor] = ops.linear(x, values, bias, *pattern_arguments, activation or "none", keep_aux)
     return result[0]
 
 
@@ -114,5 +115,6 @@ def _any_requires_grad(x: Tensor, values: Tensor, bias: Tensor | None) -> bool:
     return x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
 
 
-def _quoted(names: tuple[str, ...]) -> str:
-    return ", ".join(f'"{name}"' for name in names[:-1]) + f' or "{names[-1]}"'
+def _quoted(names: Iterable[str]) -> str:
+    *most, last = names
+    return ", ".join(f'"{name}"' for name in most) + f' or "{last}"'

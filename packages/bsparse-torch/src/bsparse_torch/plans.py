@@ -68,6 +68,10 @@ class HostPattern:
         )
         if not plan.schedule_bytes:
             return Prepared(plan, None)
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                "a plan is made at its first call, which a CUDA graph cannot capture: call the layer before"
+            )
         schedule = torch.empty(plan.schedule_bytes, dtype=torch.uint8, device=device)
         stream = torch.cuda.current_stream(device)
         plan.upload(schedule.data_ptr(), stream.cuda_stream)
