@@ -1,4 +1,4 @@
-"""GradualPruner: the schedule, the masks, what is left at the end, and resuming. Needs no kernel of ours."""
+"""GradualPruner and BlockShrinker: the schedule, which blocks go, what is left at the end, and resuming."""
 
 import copy
 
@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from bsparse_core import InvalidArgument
+from bsparse_torch import BlockSparseLinear
 from bsparse_torch.masks import choose_blocks
-from bsparse_torch.pruning import GradualPruner
+from bsparse_torch.pruning import BlockShrinker, GradualPruner
 
 
 def make(features=(32, 48), **options):
@@ -154,7 +155,7 @@ def test_taylor_scores_are_a_running_mean_of_squared_sums():
 
 def test_taylor_without_observe_says_what_to_call():
     _, pruner, _ = taylor()
-    with pytest.raises(RuntimeError, match=r"no gradient was observed: call observe\(\) after backward"):
+    with pytest.raises(RuntimeError, match=r"scored by their gradients and none was observed: call observe\(\)"):
         pruner.step()
 
 
@@ -215,3 +216,72 @@ def test_finish_too_early_says_what_is_missing():
     _, pruner = make()
     with pytest.raises(RuntimeError, match="made 0 of 4 steps"):
         pruner.finish()
+
+
+def shrinker(density=0.25, start=0.5, **options):
+    """A block-sparse layer, its optimizer, and what shrinks it over four steps."""
+    torch.manual_seed(0)
+    layer = BlockSparseLinear(48, 32, density=start, block=8)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.01)
+    return layer, optimizer, BlockShrinker([layer], density, optimizer=optimizer, **{"steps": 4, "every": 1, **options})
+
+
+def shrink(layer, optimizer, shrinking, steps):
+    for _ in range(steps):
+        layer(torch.randn(16, 48)).square().mean().backward()
+        shrinking.observe()
+        optimizer.step()
+        optimizer.zero_grad()
+        shrinking.step()
+
+
+def test_a_layer_shrinks_along_the_cube_and_keeps_training():
+    layer, optimizer, shrinking = shrinker()
+    densities = []
+    for _ in range(6):
+        shrink(layer, optimizer, shrinking, 1)
+        densities.append(layer.pattern.blocks / 24)
+    assert densities == pytest.approx([0.25 + 0.25 * (1 - p) ** 3 for p in (0.25, 0.5, 0.75, 1, 1, 1)], abs=0.5 / 24)
+    assert shrinking.done
+
+
+def test_a_shrunk_layer_keeps_the_blocks_that_the_loss_needs():
+    layer, optimizer, shrinking = shrinker(steps=1, start=1.0)
+    x = torch.randn(16, 48)
+    x[:, 24:] = 0  # columns of blocks 0 to 2 are seen
+    layer(x)[:, :16].square().mean().backward()  # rows of blocks 0 and 1 are asked for
+    shrinking.observe()
+    shrinking.step()
+    needed = torch.zeros(4, 6, dtype=torch.bool)
+    needed[:2, :3] = True
+    assert torch.equal(layer.pattern.mask(), needed)
+
+
+def test_dropped_blocks_are_gone_and_the_rest_is_as_it_was():
+    layer, optimizer, shrinking = shrinker(steps=1)
+    before = layer.to_dense()
+    layer(torch.randn(16, 48)).square().mean().backward()
+    shrinking.observe()
+    shrinking.step()
+    after = layer.to_dense()
+    assert torch.equal(after, before.where(after != 0, 0)) and len(layer.values) == 6
+
+
+def test_shrinking_without_observe_says_what_to_call():
+    _, _, shrinking = shrinker()
+    with pytest.raises(RuntimeError, match=r"none was observed: call observe\(\)"):
+        shrinking.step()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"density": 0.75}, "density is 0.75; a layer's is 0.5 already: pass less"),
+        ({"density": 0.0}, r"density is 0.0; it must be in \(0, 1\]"),
+        ({"steps": 0}, "steps is 0; it must be an int, 1 or more"),
+        ({"every": 0}, "every is 0; it must be an int, 1 or more"),
+    ],
+)
+def test_bad_arguments_of_a_shrinker(change, words):
+    with pytest.raises(InvalidArgument, match=words):
+        shrinker(**change)

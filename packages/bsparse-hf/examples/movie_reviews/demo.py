@@ -22,9 +22,10 @@ import summary
 import torch
 from model import load_pretrained, make_sparse, quiet, sparse_layers
 from show import progress
-from shrink import Shrinker
 from train import Recipe, accuracy, adamw, distil, fine_tune
 from transformers import PreTrainedModel
+
+from bsparse_torch.pruning import BlockShrinker
 
 HERE = Path(__file__).resolve().parent
 DENSE = Recipe(lr=1e-4, epochs=1, batch=32)
@@ -54,7 +55,7 @@ def train_sparse(
     make_sparse(model, block, max(density, FIRST_DENSITY))
     steps, layers = DISTIL.steps(len(rows)), sparse_layers(model)
     optimizer = adamw(model, DISTIL)
-    shrinker = Shrinker(layers, density, math.ceil(SHRINK * steps), optimizer)
+    shrinker = BlockShrinker(layers, density, steps=math.ceil(SHRINK * steps), optimizer=optimizer)
     with progress() as bar:
         task = bar.add_task("distilling, block-sparse", total=steps)
 
@@ -117,13 +118,13 @@ def main() -> None:
     result["latency"] = measured("latency", *saved.values(), *shared)
     layers = measured("layers", "--block", *block, *shared)
 
-    facts = f"density {options.density:g}, blocks {block[0]}x{block[1]}, {options.threads} threads"
-    plots.draw_latency(layers, f"One layer, 4,096 tokens, {facts}", options.out / "latency.png")
+    circumstance = f"blocks {block[0]}x{block[1]}, threads: {options.threads}"
+    plots.draw_latency(layers, f"One layer, 4,096 tokens, {circumstance}", options.out / "latency.png")
     plots.draw_way(way, result["dense"]["accuracy"], options.out / "accuracy.png")
     plots.draw_pattern(sparse, "encoder.layer.3", options.out / "pattern.png")
     result |= {"way": way, "layers": layers, "density": options.density, "block": block, "threads": options.threads}
     (options.out / "demo.json").write_text(json.dumps(result, indent=1))
-    table = summary.demo_table(result, facts)
+    table = summary.demo_table(result, f"density {options.density:g}, {circumstance}")
     (options.out / "table.txt").write_text(table)
     print(f"{table}\nPlots, models and demo.json are in {options.out}; {time.monotonic() - started:.0f} s in all.")
 

@@ -39,7 +39,7 @@ Report = Callable[[], None]  # called after each optimizer step
 
 
 class Pruner(Protocol):
-    """What removes blocks during training: GradualPruner, or Shrinker."""
+    """What removes blocks during training: GradualPruner, or BlockShrinker."""
 
     def observe(self) -> None: ...  # between backward and the optimizer's step
 

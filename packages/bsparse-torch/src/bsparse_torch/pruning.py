@@ -1,4 +1,4 @@
-"""GradualPruner: prunes blocks of ordinary nn.Linear weights little by little, while the dense model trains.
+"""Pruning little by little while a model trains: GradualPruner for dense layers, BlockShrinker for block-sparse ones.
 
 The usual way to a good block-sparse model: train dense layers under masks that close slowly, then make them sparse.
 
@@ -12,9 +12,11 @@ The usual way to a good block-sparse model: train dense layers under masks that 
     pruner.finish()
     layer = BlockSparseLinear.from_linear(linear, choose="nonzero", block=32)
 
-It needs no kernel of ours, so it works on every device that torch has.
+This needs no kernel of ours, so it works on every device that torch has. The shorter way starts from layers that are
+block-sparse already and lose more blocks, so that training is cheaper from the first step; see BlockShrinker.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from bsparse_core import InvalidArgument
+from bsparse_torch.linear import BlockSparseLinear
 from bsparse_torch.masks import block_grid, block_pair, choose_blocks, tile
 
 SCORES = ("magnitude", "taylor")
@@ -93,9 +96,7 @@ class GradualPruner:
         _check_linears(self.linears)
         self.block = block_pair(block)
         choose_blocks(self.linears[0].weight, self.block, density)  # checks density
-        for name, count, least in (("steps", steps, 1), ("start", start, 0), ("every", every, 1)):
-            if type(count) is not int or count < least:
-                raise InvalidArgument(f"{name} is {count!r}; it must be an int, {least} or more")
+        _check_counts(("steps", steps, 1), ("start", start, 0), ("every", every, 1))
         if score not in SCORES:
             raise InvalidArgument(f"score is {score!r}; it must be one of {', '.join(SCORES)}")
         self.density, self.steps, self.start, self.every, self.score = density, steps, start, every, score
@@ -112,8 +113,7 @@ class GradualPruner:
     @property
     def current_density(self) -> float:
         """The fraction of blocks that the schedule asks for after the calls so far."""
-        progress = min(1.0, max(0, self.calls - self.start) / self.steps)
-        return self.density + (1.0 - self.density) * (1.0 - progress) ** 3
+        return _falling(1.0, self.density, (self.calls - self.start) / self.steps)
 
     @torch.no_grad()
     def observe(self) -> None:
@@ -123,8 +123,7 @@ class GradualPruner:
         for linear in self.linears:
             weight, importance = _original(linear), _mask_of(linear).importance
             if weight.grad is not None and importance is not None:
-                change = tile(weight * weight.grad, self.block).sum((2, 3))  # [R, C]: what the loss loses with a block
-                importance.mul_(MEMORY).add_(change.square(), alpha=1 - MEMORY)
+                _remember(importance, tile(weight * weight.grad, self.block).sum((2, 3)))  # [R, C]
 
     def step(self) -> None:
         """To be called after every optimizer step; does nothing more once `done`."""
@@ -176,6 +175,82 @@ class GradualPruner:
         mask.regrow = mask.regrow and not self.done
 
 
+class BlockShrinker:
+    """Lowers the density of BlockSparseLinear layers, block by block, while an optimizer trains them.
+
+        shrinker = BlockShrinker(layers, density=0.25, steps=500, optimizer=optimizer)
+        for batch in batches:
+            loss(model(batch)).backward()
+            shrinker.observe()
+            optimizer.step()
+            optimizer.zero_grad()
+            shrinker.step()
+
+    Args:
+        layers: BlockSparseLinear modules of one density or several, none below the one asked for.
+        density: fraction of all blocks that each layer keeps in the end, in (0, 1].
+        steps: the calls of `step()` over which the density falls to it, along the cube of GradualPruner.
+        optimizer: the one that trains the layers' values; its state moves with the blocks.
+        every: calls between two choices of blocks.
+
+    Blocks are scored by "taylor" as GradualPruner does. What is dropped is gone, and each step after it is cheaper.
+
+    Raises InvalidArgument for arguments outside these ranges.
+    """
+
+    def __init__(
+        self,
+        layers: Iterable[BlockSparseLinear],
+        density: float,
+        *,
+        steps: int,
+        optimizer: torch.optim.Optimizer,
+        every: int = 10,
+    ) -> None:
+        self.layers = list(dict.fromkeys(layers))
+        _check_counts(("steps", steps, 1), ("every", every, 1))
+        for layer in self.layers:
+            fewest = choose_blocks(torch.empty(layer.pattern.grid), 1, density).sum()  # checks density
+            if layer.pattern.blocks < fewest:
+                raise InvalidArgument(f"density is {density}; a layer's is {layer.density:.3g} already: pass less")
+        self.density, self.steps, self.every, self.optimizer = density, steps, every, optimizer
+        self.calls = 0
+        self._starts = [layer.density for layer in self.layers]
+        self._importance = [torch.zeros(layer.pattern.grid, device=layer.values.device) for layer in self.layers]
+
+    @property
+    def done(self) -> bool:
+        """Whether every layer has the density asked for."""
+        return self.calls >= self.steps
+
+    @torch.no_grad()
+    def observe(self) -> None:
+        """To be called between backward and the optimizer's step."""
+        if self.done:
+            return
+        for layer, importance in zip(self.layers, self._importance, strict=True):
+            if layer.values.grad is not None:
+                change = torch.zeros_like(importance)  # [R, C]
+                change[layer.pattern.row_indices(), layer.col_indices] = (layer.values * layer.values.grad).sum((1, 2))
+                _remember(importance, change)
+
+    def step(self) -> None:
+        """To be called after every optimizer step; does nothing more once `done`."""
+        if self.done:
+            return
+        self.calls += 1
+        if self.done or self.calls % self.every == 0:
+            for layer, importance, start in zip(self.layers, self._importance, self._starts, strict=True):
+                _check_observed(importance)
+                wanted = _falling(start, self.density, self.calls / self.steps)
+                count = max(1, math.floor(wanted * importance.numel() + 0.5))
+                rows, cols = layer.pattern.row_indices(), layer.col_indices
+                best = importance[rows, cols].argsort(descending=True, stable=True)[:count]
+                mask = torch.zeros_like(importance, dtype=torch.bool)  # [R, C]
+                mask[rows[best], cols[best]] = True
+                layer.set_pattern(mask, optimizer=self.optimizer)
+
+
 def _check_linears(linears: list[nn.Linear]) -> None:
     if not linears:
         raise InvalidArgument("linears is empty; pass the nn.Linear modules to prune")
@@ -186,10 +261,26 @@ def _check_linears(linears: list[nn.Linear]) -> None:
             raise InvalidArgument("linears holds a module whose weight is parametrized already: call finish() first")
 
 
+def _check_counts(*counts: tuple[str, Any, int]) -> None:
+    for name, count, least in counts:
+        if type(count) is not int or count < least:
+            raise InvalidArgument(f"{name} is {count!r}; it must be an int, {least} or more")
+
+
+def _falling(start: float, end: float, progress: float) -> float:
+    """A density on its way from start to end, fast at first (arXiv:1710.01878)."""
+    return end + (start - end) * (1.0 - min(1.0, max(0.0, progress))) ** 3
+
+
+def _remember(importance: Tensor, change: Tensor) -> None:
+    """Adds what the loss would change by without each block, to first order, to the running mean of its square."""
+    importance.mul_(MEMORY).add_(change.square(), alpha=1 - MEMORY)
+
+
 def _check_observed(importance: Tensor) -> None:
     if not importance.any():
         raise RuntimeError(
-            'score is "taylor" and no gradient was observed: call observe() after backward and before the '
+            "blocks are scored by their gradients and none was observed: call observe() after backward and before the "
             "optimizer's step and zero_grad"
         )
 
