@@ -196,12 +196,12 @@ def _int32(field: str, values: Integers) -> memoryview:
     return memoryview(copy.tobytes()).cast("i")
 
 
-def _mask_rows(mask: Any) -> list[Sequence[bool]]:
+def _mask_rows(mask: Any) -> list[list[bool]]:
     """The rows of a 2-D bool mask, all of one length."""
     try:
         view = memoryview(mask)
     except TypeError:
-        lines = mask
+        lines = _mask_lists(mask)
     else:
         if view.ndim != 2 or view.format != "?":
             raise InvalidArgument(
@@ -209,16 +209,19 @@ def _mask_rows(mask: Any) -> list[Sequence[bool]]:
                 f"pass (mask != 0) for the blocks that are not zero"
             )
         lines = view.tolist()
+    lengths = sorted({len(line) for line in lines})
+    if len(lengths) != 1 or not lengths[0]:
+        raise InvalidArgument(f"mask has rows of {lengths} entries; all need the same, at least 1")
+    return lines
+
+
+def _mask_lists(mask: Any) -> list[list[bool]]:
+    """The rows of a nested sequence that holds nothing but True and False."""
     try:
-        lines = [list(line) for line in lines]
+        lines = [list(line) for line in mask]
     except TypeError:
         raise InvalidArgument(f"mask is {mask!r}; it must be 2-D and bool, one entry a block") from None
-    if not lines or not lines[0] or any(len(line) != len(lines[0]) for line in lines):
-        raise InvalidArgument(
-            f"mask has rows of {sorted({len(line) for line in lines})} entries; all need the same, at least 1"
-        )
-    for line in lines:
-        if any(entry not in (False, True) for entry in line):
-            wrong = next(entry for entry in line if entry not in (False, True))
-            raise InvalidArgument(f"mask holds {wrong!r}; it must hold True or False, one entry a block")
+    wrong = [entry for line in lines for entry in line if entry not in (False, True)]
+    if wrong:
+        raise InvalidArgument(f"mask holds {wrong[0]!r}; it must hold True or False, one entry a block")
     return lines

@@ -113,7 +113,7 @@ class Plan(Frozen):
         return int(lib.bsparse_plan_schedule_bytes(self._handle))
 
     def workspace_bytes(self, tokens: int) -> int:
-        """Bytes of scratch memory that one run with this many tokens needs, aligned to 64."""
+        """Bytes of scratch that one run needs, aligned to 64; 0 for tokens that run refuses."""
         return int(lib.bsparse_plan_workspace_bytes(self._handle, integer("tokens", tokens, 64)))
 
     def kernel(self, tokens: int) -> str:
