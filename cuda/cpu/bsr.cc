@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kUnitElements = 4096;      // stored elements below which neighbouring majors share an item
 constexpr int64_t kFewPairs = 4; // the decode kernels multiply in f32: from 5 tokens on packing pairs is faster
-constexpr int64_t kThreadWork = 1 << 19;     // multiplications worth waking a thread for: some 10 microseconds
+constexpr int64_t kThreadWork = 1 << 20; // multiplications worth waking a thread for: some 10 microseconds
 
 std::vector<Unit> make_units(const BlockLists &lists, int64_t block_elements) {
     std::vector<Unit> units;

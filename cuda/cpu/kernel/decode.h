@@ -129,8 +129,8 @@ static void decode_group(const SpmmTask &task, const SpmmItem &item, int32_t maj
     if (!task.transposed) {
         add_lanes(Tokens, scratch);
     }
-    finish(task.epilogue, scratch.sums, kGroup, Tokens, item.first_token, least(width, task.outer - first_feature),
-           first_feature);
+    const int64_t features = least(width, task.outer - first_feature);
+    finish(task.epilogue, {scratch.sums, kGroup, item.first_token, Tokens, first_feature, features});
 }
 
 template <bsparse_dtype kDtype, int Tokens>

@@ -29,13 +29,23 @@ template <bsparse_dtype kDtype>
 static void image_of(const Dense &x, int64_t features, int64_t first, int64_t last, bool pairs, char *to, int64_t ld) {
     const bsparse_dtype dtype = pairs ? BSPARSE_BF16 : BSPARSE_F32;
     const int64_t size = bytes_of(dtype);
-    for (int64_t token = first; token < last; token += kLanes) {
-        for (int64_t feature = 0; feature < features; feature += kLanes) {
-            const int64_t tokens = least(last - token, kLanes), count = least(features - feature, kLanes);
+    if (x.feature_stride == 1) { // rows stay rows
+        for (int64_t token = first; token < last; ++token, to += ld * size) {
+            const char *from = x.data + token * x.token_stride * bytes_of(kDtype);
+            for (int64_t f = 0; f < features; f += kLanes) {
+                const Vf numbers = load_as_f32<kDtype>(from + f * bytes_of(kDtype), 1, features - f);
+                store_f32(to + f * size, 1, features - f, dtype, numbers);
+            }
+        }
+        return;
+    }
+    for (int64_t token = first; token < last; token += kLanes, to += kLanes * ld * size) {
+        for (int64_t f = 0; f < features; f += kLanes) {
+            const int64_t tokens = least(last - token, kLanes);
             Vf rows[kLanes];
-            load_square<kDtype>(x, token, tokens, feature, count, rows);
+            load_square<kDtype>(x, token, tokens, f, features - f, rows);
             for (int64_t t = 0; t < tokens; ++t) {
-                store_f32(to + ((token - first + t) * ld + feature) * size, 1, count, dtype, rows[t]);
+                store_f32(to + (t * ld + f) * size, 1, features - f, dtype, rows[t]);
             }
         }
     }

@@ -16,42 +16,61 @@ struct Cursor {
     int32_t k;
 };
 
-// Inner features [first, last) of a block, its outer ones from `feature` on, as a panel of `vectors` * kLanes. The same
-// places of the block that comes `ahead` bytes later are fetched meanwhile: with few tokens packing waits for memory.
-static void pack_panel(const SpmmTask &task, const char *block, int64_t ahead, int32_t first, int32_t last,
-                       int64_t feature, int vectors, bool pairs, char *panel) {
-    const int64_t size = bytes_of(task.dtype);
+// What is packed: inner features [first, last) of a block, its outer ones from `feature` on.
+struct BlockPart {
+    const char *block;
+    int64_t ahead; // bytes to the next block of the list
+    int64_t first, last;
+    int64_t feature;
+};
+
+// A block as a panel of `vectors` * kLanes outer features. The same places of the next block are fetched meanwhile:
+// with few tokens packing waits for memory.
+template <bsparse_dtype kDtype, bool kPairs>
+static void pack_panel(const SpmmTask &task, const BlockPart &part, int vectors, char *panel) {
+    constexpr bsparse_dtype kUnit = kPairs ? BSPARSE_F32 : kDtype; // pairs are moved as they stand, 4 bytes each
+    constexpr int64_t kStep = kPairs ? 2 : 1;                      // inner features of a panel's row
+    const int64_t size = bytes_of(kDtype);
     const int64_t row = task.block_cols * size; // bytes
-    const int64_t step = pairs ? 2 : 1;         // inner features of a panel's row
     const int64_t panel_row = vectors * sizeof(Vf);
     for (int v = 0; v < vectors; ++v) {
-        const int64_t lane = feature + v * kLanes; // outer feature of lane 0
+        const int64_t lane = part.feature + v * kLanes; // outer feature of lane 0
         char *to = panel + v * sizeof(Vf);
         if (task.transposed) { // outer features are columns: rows are copied
-            for (int64_t k = first; k < last; k += step, to += panel_row) {
-                const char *from = block + k * row + lane * size;
-                __builtin_prefetch(from + ahead);
-                const Vf even = load_f32(from, 1, task.block_cols - lane, task.dtype);
-                store(to, pairs ? pair_up(even, load_f32(from + row, 1, task.block_cols - lane, task.dtype))
-                                : as<Vu>(even));
+            const int64_t count = task.block_cols - lane;
+            for (int64_t k = part.first; k < part.last; k += kStep, to += panel_row) {
+                const char *from = part.block + k * row + lane * size;
+                __builtin_prefetch(from + part.ahead);
+                const Vf even = load_as_f32<kDtype>(from, 1, count);
+                store(to, kPairs ? pair_up(even, load_as_f32<kDtype>(from + row, 1, count)) : as<Vu>(even));
             }
             continue;
         }
-        for (int64_t k = first; k < last; k += kLanes * step, to += kLanes * panel_row) {
-            const int64_t count = least((last - k) / step, kLanes); // rows of the panel
+        for (int64_t k = part.first; k < part.last; k += kLanes * kStep, to += kLanes * panel_row) {
+            const int64_t count = least((part.last - k) / kStep, kLanes); // rows of the panel
             Vu square[kLanes];
             for (int i = 0; i < kLanes; ++i) {
-                const char *from = block + (lane + i) * row + k * size;
-                __builtin_prefetch(from + ahead);
-                square[i] = lane + i >= task.block_rows ? Vu{}
-                            : pairs ? as<Vu>(load_f32(from, 1, count, BSPARSE_F32)) // pairs as they stand
-                                    : as<Vu>(load_f32(from, 1, count, task.dtype));
+                const char *from = part.block + (lane + i) * row + k * size;
+                __builtin_prefetch(from + part.ahead);
+                square[i] = lane + i < task.block_rows ? as<Vu>(load_as_f32<kUnit>(from, 1, count)) : Vu{};
             }
             transpose(square);
             for (int i = 0; i < count; ++i) {
                 store(to + i * panel_row, square[i]);
             }
         }
+    }
+}
+
+static void pack_part(const SpmmTask &task, const BlockPart &part, int vectors, bool pairs, char *panel) {
+    switch (task.dtype) {
+    case BSPARSE_F32:
+        return pack_panel<BSPARSE_F32, false>(task, part, vectors, panel);
+    case BSPARSE_BF16:
+        return pairs ? pack_panel<BSPARSE_BF16, true>(task, part, vectors, panel)
+                     : pack_panel<BSPARSE_BF16, false>(task, part, vectors, panel);
+    default:
+        return pack_panel<BSPARSE_F16, false>(task, part, vectors, panel);
     }
 }
 
@@ -70,7 +89,7 @@ static int64_t pack_segment(const SpmmTask &task, int32_t end, int64_t feature, 
         const int64_t block_bytes = int64_t{task.block_rows} * task.block_cols * bytes_of(task.dtype);
         const char *block = task.values + task.index[at.l] * block_bytes;
         const int64_t ahead = at.l + 1 < end ? (task.index[at.l + 1] - task.index[at.l]) * block_bytes : 0;
-        pack_panel(task, block, ahead, at.k, last, feature, vectors, pairs, panel);
+        pack_part(task, {block, ahead, at.k, last, feature}, vectors, pairs, panel);
         const int32_t count = static_cast<int32_t>((last - at.k) / step);
         scratch.steps[steps++] = {panel, count, (first + at.k) * (pairs ? 2 : 4)};
         panel += count * vectors * sizeof(Vf);
@@ -113,7 +132,7 @@ static void spmm_group(const SpmmTask &task, const SpmmItem &item, int32_t major
             float *to = sums + t * stride;
             spmm_tile<Multiply>(vectors, rows)(scratch.steps, steps, a + t * a_stride, a_stride, to, stride, more);
             if (done && !(in_place && is_plain(e))) {
-                finish(e, to, stride, rows, item.first_token + t, features, first_feature);
+                finish(e, {to, stride, item.first_token + t, rows, first_feature, features});
             }
             t += rows;
         }
