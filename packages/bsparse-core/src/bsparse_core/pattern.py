@@ -199,7 +199,7 @@ def _int32(field: str, values: Integers) -> memoryview:
 def _mask_rows(mask: Any) -> list[list[bool]]:
     """The rows of a 2-D bool mask, all of one length."""
     try:
-        view = memoryview(mask)
+        view: Any = memoryview(mask)
     except TypeError:
         lines = _mask_lists(mask)
     else:
