@@ -9,9 +9,9 @@
 namespace bsparse::cpu {
 namespace {
 
-constexpr int64_t kUnitElements = 4096;      // stored elements below which neighbouring majors share an item
+constexpr int64_t kUnitElements = 4096; // stored elements below which neighbouring majors share an item
 constexpr int64_t kFewPairs = 4; // the decode kernels multiply in f32: from 5 tokens on packing pairs is faster
-constexpr int64_t kThreadWork = 1 << 20; // multiplications worth waking a thread for: some 10 microseconds
+constexpr double kThreadWork = 1 << 20; // multiplications worth waking a thread for: some 10 microseconds
 
 std::vector<Unit> make_units(const BlockLists &lists, int64_t block_elements) {
     std::vector<Unit> units;
@@ -65,9 +65,9 @@ std::string kernel_name(const Plan &plan, const BsrPlan &state) {
 
 } // namespace
 
-int threads_for(const Plan &plan, int64_t multiplications) {
-    const int64_t worth = std::max<int64_t>(multiplications / kThreadWork, 1);
-    return static_cast<int>(std::min<int64_t>(worth, state_of(*plan.context).pool.threads()));
+int threads_for(const Plan &plan, double multiplications) {
+    const double most = state_of(*plan.context).pool.threads();
+    return static_cast<int>(std::min(std::max(multiplications / kThreadWork, 1.0), most));
 }
 
 Dense dense_of(const void *data, int64_t ld, bsparse_order order, bsparse_dtype dtype) {

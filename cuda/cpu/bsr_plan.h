@@ -28,9 +28,9 @@ inline const BsrPlan &bsr_plan(const Plan &plan) { return *static_cast<const Bsr
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-// Threads worth waking for so many multiplications, and items enough that they end together.
-int threads_for(const Plan &plan, int64_t multiplications);
-constexpr int64_t kItemsPerThread = 6;
+// Threads worth waking for so many multiplications.
+int threads_for(const Plan &plan, double multiplications);
+constexpr int64_t kItemsPerThread = 6; // enough that the threads end together
 
 // A dense operand of the given order, of [features, tokens].
 Dense dense_of(const void *data, int64_t ld, bsparse_order order, bsparse_dtype dtype);

@@ -7,26 +7,26 @@
 namespace bsparse::cpu {
 namespace {
 
-constexpr int64_t kChunkTokens = 512; // strips of a 64x64 block are then 256 KiB, which the second-level cache holds
+constexpr int64_t kChunkTokens = 512;  // strips of a 64x64 block are then 256 KiB, which fits the second-level cache
 constexpr int64_t kRunElements = 1024; // of neighbouring blocks that make an item
-constexpr int64_t kLeastRows = 12; // of a block that an item takes, where there are few blocks
+constexpr int64_t kLeastRows = 12;     // of a block that an item takes, where there are few blocks
 
 // How one run is cut; the same for bsr_workspace_bytes and the run itself.
 struct Cut {
     bool pairs;
     int threads;
     int64_t rounds, round_tokens; // round_tokens: of every round but perhaps the last
-    int64_t run_blocks, runs; // blocks of an item, unless they are cut
-    int64_t parts, part_rows; // of a block
-    int64_t a_bytes, b_bytes; // of all strips
-    int64_t sums_bytes; // of f32 sums between rounds, where the values cannot hold them
+    int64_t run_blocks, runs;     // blocks of an item, unless they are cut
+    int64_t parts, part_rows;     // of a block
+    int64_t a_bytes, b_bytes;     // of all strips
+    int64_t sums_bytes;           // of f32 sums between rounds, where the values cannot hold them
 
     Cut(const Plan &plan, int64_t tokens) {
         const BsrPlan &state = bsr_plan(plan);
         const Pattern &p = plan.pattern;
         const int64_t block = int64_t{p.block_rows} * p.block_cols;
         pairs = state.pairs;
-        threads = threads_for(plan, p.blocks * block * tokens);
+        threads = threads_for(plan, static_cast<double>(p.blocks * block) * static_cast<double>(tokens));
         rounds = std::max<int64_t>(ceil_div(tokens, kChunkTokens), 1);
         round_tokens = round_up(ceil_div(tokens, rounds), 2);
         rounds = std::max<int64_t>(ceil_div(tokens, std::max<int64_t>(round_tokens, 1)), 1);
@@ -63,6 +63,7 @@ public:
         task.first_token = round * cut_.round_tokens;
         task.chunk_tokens = chunk(round);
         task.tokens = tokens(round);
+        task.pairs = cut_.pairs;
         if (item % 2 == 0) {
             task.source = dense_of(args_.a, args_.lda, desc.a_order, desc.dtype);
             task.features = p.rows;
@@ -78,7 +79,7 @@ public:
             task.group = kernels().group;
             task.strips = b_strips_;
         }
-        kernels().strips(task, first, last, cut_.pairs);
+        kernels().strips(task, first, last);
     }
 
     void multiply(int64_t round, int64_t item, int) override {
@@ -90,6 +91,7 @@ public:
         task.a_strips = a_strips_;
         task.b_strips = b_strips_;
         task.tokens = chunk(round);
+        task.pairs = cut_.pairs;
         task.block_rows = p.block_rows;
         task.block_cols = p.block_cols;
         task.rows = p.rows;
@@ -106,7 +108,7 @@ public:
         const int64_t first = item / cut_.parts * cut_.run_blocks;
         const int64_t row = item % cut_.parts * cut_.part_rows;
         kernels().sddmm(task, first, std::min(first + cut_.run_blocks, p.blocks), static_cast<int32_t>(row),
-                        static_cast<int32_t>(std::min<int64_t>(row + cut_.part_rows, p.block_rows)), cut_.pairs);
+                        static_cast<int32_t>(std::min<int64_t>(row + cut_.part_rows, p.block_rows)));
     }
 
 private:

@@ -36,7 +36,8 @@ struct Cut {
         // An odd number of cache lines: rows then do not meet in one set of the cache.
         image_ld = (round_up(inner, 32) / 32 | 1) * 32;
         const int64_t stored = p.blocks * p.block_rows * p.block_cols;
-        threads = threads_for(plan, stored * std::max<int64_t>(tokens, 16)); // few tokens wait for memory
+        const double work = static_cast<double>(stored) * static_cast<double>(std::max<int64_t>(tokens, 16));
+        threads = threads_for(plan, work); // few tokens wait for memory: as long as 16 would take
         rounds = needs_image ? ceil_div(tokens, kImageTokens) : 1;
         round_tokens = ceil_div(tokens, rounds);
 
@@ -76,6 +77,7 @@ public:
         task_.outer = transposed ? p.cols : p.rows;
         task_.inner = transposed ? p.rows : p.cols;
         task_.x = cut.needs_image ? image_ : x_.data;
+        task_.pairs = cut.pairs;
         task_.ldx = cut.needs_image ? cut.image_ld : args.ldb;
         task_.first_token = 0;
         Epilogue &e = task_.epilogue;
@@ -119,7 +121,7 @@ public:
         if (cut_.few) {
             plan_.kernels->decode(task, item, scratch);
         } else {
-            plan_.kernels->spmm(task, item, cut_.pairs, scratch);
+            plan_.kernels->spmm(task, item, scratch);
         }
     }
 

@@ -37,8 +37,9 @@ struct SpmmTask {
     bool transposed;                         // spmm_t
     int32_t block_rows, block_cols;
     int64_t outer, inner;
-    const char *x; // [tokens, inner] as the kernel wants it: see Kernels::pairs; the first is token `first`
-    int64_t ldx;
+    bool pairs;          // bf16 is multiplied as it is, two inner features at a time
+    const char *x;       // [tokens from first_token on, inner], bf16 where pairs, else f32
+    int64_t ldx;         // elements
     int64_t first_token;
     Epilogue epilogue;
 };
@@ -51,13 +52,14 @@ struct SpmmItem {
 };
 
 // sddmm of one run over one chunk of tokens. Strips are columns of a dense operand, contiguous for all tokens of the
-// chunk: A's hold a block row each, B's a group of columns of a block column each (Kernels::strips).
+// chunk: A's hold a block row each, B's a group of columns of a block column each (StripTask).
 struct SddmmTask {
     const int32_t *minors; // [blocks], block column of each
     const int32_t *majors; // [blocks], block row of each
     const char *a_strips;  // [row_blocks][tokens][block_rows]
     const char *b_strips;  // [col_blocks][groups][tokens][group]
-    int64_t tokens;        // of the chunk, even where Kernels::pairs: the last one may be zeros
+    bool pairs;            // strips hold pairs of bf16, of two tokens each
+    int64_t tokens;        // of the chunk, even where pairs: the last one may be zeros
     int32_t block_rows, block_cols;
     int64_t rows, cols;
     float alpha, beta;     // beta: of what `out` holds
@@ -73,6 +75,7 @@ struct StripTask {
     int64_t features;
     int32_t block;  // features of a block, and of a strip
     int32_t group;  // 0: a strip is one group as wide as the block; else groups of Kernels::group, padded to lanes
+    bool pairs;     // rows are pairs of tokens, in bf16
     char *strips;   // [blocks][groups][chunk_tokens][width of the group]
     int64_t first_token, chunk_tokens, tokens; // of the chunk as a whole; `tokens` of them are real
 };
@@ -86,16 +89,17 @@ struct Kernels {
     bsparse_cpu_isa isa;
     int32_t lanes; // f32 numbers of a register
     int32_t group; // outer features of a panel: two registers
-    bool pairs;    // multiplies pairs of bf16 (dpbf16): x and strips then stay bf16
+    bool pairs;    // can multiply pairs of bf16
     size_t scratch_bytes; // of one thread
 
-    // Rows [first, last) of x as f32 (or bf16, if `pairs`) with leading dimension ld.
+    // Tokens [first, last) of x as rows of f32 (bf16 where pairs), ld elements apart.
     void (*image)(const Dense &x, int64_t features, int64_t first, int64_t last, bool pairs, char *to, int64_t ld);
-    void (*spmm)(const SpmmTask &task, const SpmmItem &item, bool pairs, char *scratch);
+    void (*spmm)(const SpmmTask &task, const SpmmItem &item, char *scratch);
     void (*decode)(const SpmmTask &task, const SpmmItem &item, char *scratch);
-    void (*strips)(const StripTask &task, int64_t first, int64_t last, bool pairs);
-    void (*sddmm)(const SddmmTask &task, int64_t first_block, int64_t last_block, int32_t first_row, int32_t last_row,
-                  bool pairs);
+    // Tokens [first, last) of the chunk; first is a multiple of kStripTokens.
+    void (*strips)(const StripTask &task, int64_t first, int64_t last);
+    // Rows [first_row, last_row) of the blocks [first_block, last_block).
+    void (*sddmm)(const SddmmTask &task, int64_t first_block, int64_t last_block, int32_t first_row, int32_t last_row);
 };
 
 extern const Kernels kPortableKernels;

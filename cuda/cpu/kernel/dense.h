@@ -65,7 +65,7 @@ static void image(const Dense &x, int64_t features, int64_t first, int64_t last,
 // Two rows of bf16 numbers (given as f32, exactly) as pairs.
 static inline Vu pair_up(Vf even, Vf odd) { return (as<Vu>(even) >> 16) | (as<Vu>(odd) & 0xffff0000); }
 
-// Tokens [first, last) of the chunk, first even. Rows are padded to whole lanes where groups are; a strip without
+// Rows are padded to whole lanes where groups are; a strip without
 // groups is as wide as its block.
 template <bsparse_dtype kDtype, bool kPairs> static void strips_of(const StripTask &task, int64_t first, int64_t last) {
     constexpr int64_t kStep = kPairs ? 2 : 1; // tokens of a row of a strip
@@ -93,13 +93,13 @@ template <bsparse_dtype kDtype, bool kPairs> static void strips_of(const StripTa
     }
 }
 
-static void strips(const StripTask &task, int64_t first, int64_t last, bool pairs) {
+static void strips(const StripTask &task, int64_t first, int64_t last) {
     switch (task.source.dtype) {
     case BSPARSE_F32:
         return strips_of<BSPARSE_F32, false>(task, first, last);
     case BSPARSE_BF16:
-        return pairs ? strips_of<BSPARSE_BF16, true>(task, first, last)
-                     : strips_of<BSPARSE_BF16, false>(task, first, last);
+        return task.pairs ? strips_of<BSPARSE_BF16, true>(task, first, last)
+                          : strips_of<BSPARSE_BF16, false>(task, first, last);
     default:
         return strips_of<BSPARSE_F16, false>(task, first, last);
     }

@@ -26,10 +26,10 @@ static void store_tile(const SddmmTask &task, int64_t b, int64_t row, int64_t ro
 
 template <class Multiply>
 static void sddmm_blocks(const SddmmTask &task, int64_t first_block, int64_t last_block, int32_t first_row,
-                         int32_t last_row, bool pairs) {
-    const int64_t bytes = pairs ? 2 : 4;
+                         int32_t last_row) {
+    const int64_t bytes = task.pairs ? 2 : 4;
     const int64_t padded = (task.block_cols + kLanes - 1) / kLanes * kLanes;
-    const int32_t count = static_cast<int32_t>(pairs ? task.tokens / 2 : task.tokens);
+    const int32_t count = static_cast<int32_t>(task.tokens / (task.pairs ? 2 : 1));
     const int64_t a_stride = int64_t{task.block_rows} * 4;
     alignas(64) float sums[kTileRows * kGroup];
     for (int64_t b = first_block; b < last_block; ++b) {
@@ -50,12 +50,11 @@ static void sddmm_blocks(const SddmmTask &task, int64_t first_block, int64_t las
     }
 }
 
-static void sddmm(const SddmmTask &task, int64_t first_block, int64_t last_block, int32_t first_row, int32_t last_row,
-                  bool pairs) {
+static void sddmm(const SddmmTask &task, int64_t first_block, int64_t last_block, int32_t first_row, int32_t last_row) {
 #if defined(__AVX512BF16__)
-    if (pairs) {
-        return sddmm_blocks<MultiplyPairs>(task, first_block, last_block, first_row, last_row, true);
+    if (task.pairs) {
+        return sddmm_blocks<MultiplyPairs>(task, first_block, last_block, first_row, last_row);
     }
 #endif
-    sddmm_blocks<MultiplyF32>(task, first_block, last_block, first_row, last_row, pairs);
+    sddmm_blocks<MultiplyF32>(task, first_block, last_block, first_row, last_row);
 }

@@ -62,23 +62,22 @@ static void pack_panel(const SpmmTask &task, const BlockPart &part, int vectors,
     }
 }
 
-static void pack_part(const SpmmTask &task, const BlockPart &part, int vectors, bool pairs, char *panel) {
+static void pack_part(const SpmmTask &task, const BlockPart &part, int vectors, char *panel) {
     switch (task.dtype) {
     case BSPARSE_F32:
         return pack_panel<BSPARSE_F32, false>(task, part, vectors, panel);
     case BSPARSE_BF16:
-        return pairs ? pack_panel<BSPARSE_BF16, true>(task, part, vectors, panel)
-                     : pack_panel<BSPARSE_BF16, false>(task, part, vectors, panel);
+        return task.pairs ? pack_panel<BSPARSE_BF16, true>(task, part, vectors, panel)
+                          : pack_panel<BSPARSE_BF16, false>(task, part, vectors, panel);
     default:
         return pack_panel<BSPARSE_F16, false>(task, part, vectors, panel);
     }
 }
 
 // Packs blocks from the cursor on until the list ends or the panels are full, and moves the cursor. Returns the steps.
-static int64_t pack_segment(const SpmmTask &task, int32_t end, int64_t feature, int vectors, bool pairs, Cursor &at,
+static int64_t pack_segment(const SpmmTask &task, int32_t end, int64_t feature, int vectors, Cursor &at,
                             SpmmScratch &scratch) {
     const int32_t inner_block = task.transposed ? task.block_rows : task.block_cols;
-    const int64_t step = pairs ? 2 : 1;
     char *panel = reinterpret_cast<char *>(scratch.panels);
     int64_t steps = 0;
     int32_t left = kSegmentInner;
@@ -89,9 +88,9 @@ static int64_t pack_segment(const SpmmTask &task, int32_t end, int64_t feature, 
         const int64_t block_bytes = int64_t{task.block_rows} * task.block_cols * bytes_of(task.dtype);
         const char *block = task.values + task.index[at.l] * block_bytes;
         const int64_t ahead = at.l + 1 < end ? (task.index[at.l + 1] - task.index[at.l]) * block_bytes : 0;
-        pack_part(task, {block, ahead, at.k, last, feature}, vectors, pairs, panel);
-        const int32_t count = static_cast<int32_t>((last - at.k) / step);
-        scratch.steps[steps++] = {panel, count, (first + at.k) * (pairs ? 2 : 4)};
+        pack_part(task, {block, ahead, at.k, last, feature}, vectors, panel);
+        const int32_t count = (last - at.k) / (task.pairs ? 2 : 1);
+        scratch.steps[steps++] = {panel, count, (first + at.k) * (task.pairs ? 2 : 4)};
         panel += count * vectors * sizeof(Vf);
         left -= last - at.k;
         at = last == valid ? Cursor{at.l + 1, 0} : Cursor{at.l, last};
@@ -106,7 +105,7 @@ template <class Multiply> static TileFunction spmm_tile(int vectors, int64_t row
 // The outer features [feature, feature + width) of one major's blocks, for the item's tokens.
 template <class Multiply>
 static void spmm_group(const SpmmTask &task, const SpmmItem &item, int32_t major, int64_t feature, int64_t width,
-                       bool pairs, SpmmScratch &scratch) {
+                       SpmmScratch &scratch) {
     const int32_t outer_block = task.transposed ? task.block_cols : task.block_rows;
     const int64_t first_feature = int64_t{major} * outer_block + feature; // of D
     const int64_t features = least(width, task.outer - first_feature);
@@ -116,7 +115,7 @@ static void spmm_group(const SpmmTask &task, const SpmmItem &item, int32_t major
     const bool in_place = holds_sums(e.d) && e.beta == 0 && features == vectors * kLanes;
     float *sums = in_place ? reinterpret_cast<float *>(at(e.d, item.first_token, first_feature)) : scratch.sums;
     const int64_t stride = in_place ? e.d.token_stride : vectors * kLanes;
-    const int64_t a_stride = task.ldx * (pairs ? 2 : 4);
+    const int64_t a_stride = task.ldx * (task.pairs ? 2 : 4);
     const char *a = task.x + (item.first_token - task.first_token) * a_stride;
     const int64_t tokens = item.last_token - item.first_token;
     const int64_t most = most_rows(a_stride);
@@ -125,7 +124,7 @@ static void spmm_group(const SpmmTask &task, const SpmmItem &item, int32_t major
     const int32_t end = task.offsets[major + 1];
     bool more = false;
     do { // an empty list is one empty segment: D is written all the same
-        const int64_t steps = pack_segment(task, end, feature, vectors, pairs, cursor, scratch);
+        const int64_t steps = pack_segment(task, end, feature, vectors, cursor, scratch);
         const bool done = cursor.l == end;
         for (int64_t t = 0; t < tokens;) {
             const int64_t rows = tile_rows(tokens - t, most);
@@ -140,23 +139,23 @@ static void spmm_group(const SpmmTask &task, const SpmmItem &item, int32_t major
     } while (cursor.l < end);
 }
 
-template <class Multiply> static void spmm_item(const SpmmTask &task, const SpmmItem &item, bool pairs, char *memory) {
+template <class Multiply> static void spmm_item(const SpmmTask &task, const SpmmItem &item, char *memory) {
     SpmmScratch &scratch = *reinterpret_cast<SpmmScratch *>(memory);
     const int64_t outer_block = task.transposed ? task.block_cols : task.block_rows;
     for (int32_t major = item.first_major; major < item.last_major; ++major) {
         const int64_t inside = least(outer_block, task.outer - major * outer_block);
         for (int64_t group = item.first_group; group < item.last_group && group * kGroup < inside; ++group) {
-            spmm_group<Multiply>(task, item, major, group * kGroup, least(kGroup, outer_block - group * kGroup), pairs,
+            spmm_group<Multiply>(task, item, major, group * kGroup, least(kGroup, outer_block - group * kGroup),
                                  scratch);
         }
     }
 }
 
-static void spmm(const SpmmTask &task, const SpmmItem &item, bool pairs, char *scratch) {
+static void spmm(const SpmmTask &task, const SpmmItem &item, char *scratch) {
 #if defined(__AVX512BF16__)
-    if (pairs) {
-        return spmm_item<MultiplyPairs>(task, item, true, scratch);
+    if (task.pairs) {
+        return spmm_item<MultiplyPairs>(task, item, scratch);
     }
 #endif
-    spmm_item<MultiplyF32>(task, item, pairs, scratch);
+    spmm_item<MultiplyF32>(task, item, scratch);
 }
