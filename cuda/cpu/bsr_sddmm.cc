@@ -67,6 +67,7 @@ public:
         if (item % 2 == 0) {
             task.source = dense_of(args_.a, args_.lda, desc.a_order, desc.dtype);
             task.features = p.rows;
+            task.offsets = p.by_row.offsets.data();
             task.block = p.block_rows;
             task.group = 0;
             task.strips = a_strips_;
@@ -75,6 +76,7 @@ public:
             const bsparse_order order = desc.b_order == BSPARSE_ROW_MAJOR ? BSPARSE_COL_MAJOR : BSPARSE_ROW_MAJOR;
             task.source = dense_of(args_.b, args_.ldb, order, desc.dtype);
             task.features = p.cols;
+            task.offsets = p.by_col.offsets.data();
             task.block = p.block_cols;
             task.group = kernels().group;
             task.strips = b_strips_;
@@ -116,7 +118,8 @@ private:
     int64_t tokens(int64_t round) const {
         return std::min(cut_.round_tokens, args_.tokens - round * cut_.round_tokens);
     }
-    int64_t chunk(int64_t round) const { return round_up(tokens(round), 2); } // room for the last pair's other half
+    // Rows of strips count tokens: with pairs there is room for the last one's other half.
+    int64_t chunk(int64_t round) const { return round_up(tokens(round), cut_.pairs ? 2 : 1); }
 
     const Plan &plan_;
     const bsparse_args &args_;

@@ -73,6 +73,7 @@ struct SddmmTask {
 struct StripTask {
     Dense source;
     int64_t features;
+    const int32_t *offsets; // [blocks of features + 1], the pattern's: strips that no stored block needs are left out
     int32_t block;  // features of a block, and of a strip
     int32_t group;  // 0: a strip is one group as wide as the block; else groups of Kernels::group, padded to lanes
     bool pairs;     // rows are pairs of tokens, in bf16

@@ -65,29 +65,68 @@ static void image(const Dense &x, int64_t features, int64_t first, int64_t last,
 // Two rows of bf16 numbers (given as f32, exactly) as pairs.
 static inline Vu pair_up(Vf even, Vf odd) { return (as<Vu>(even) >> 16) | (as<Vu>(odd) & 0xffff0000); }
 
-// Rows are padded to whole lanes where groups are; a strip without
-// groups is as wide as its block.
-template <bsparse_dtype kDtype, bool kPairs> static void strips_of(const StripTask &task, int64_t first, int64_t last) {
-    constexpr int64_t kStep = kPairs ? 2 : 1; // tokens of a row of a strip
-    const int64_t group = task.group != 0 ? task.group : task.block;
-    const int64_t padded = task.group != 0 ? (task.block + kLanes - 1) / kLanes * kLanes : task.block;
-    const int64_t blocks = (task.features + task.block - 1) / task.block;
+// One group of one strip, as `strips_of` fills it.
+struct StripGroup {
+    int64_t feature, valid; // of the source: the first, and how many there are (the rest of the row is zero)
+    int64_t width;          // numbers, or pairs, of a row
+    char *rows;             // of the chunk's first token
+};
+
+// Tokens [first, last) of the chunk: rows of the source stay rows.
+template <bsparse_dtype kDtype, bool kPairs>
+static void copy_rows(const StripTask &task, const StripGroup &group, int64_t first, int64_t last) {
+    const int64_t stride = task.source.token_stride * bytes_of(kDtype);
+    const char *from = task.source.data + (task.first_token + first) * stride + group.feature * bytes_of(kDtype);
+    char *to = group.rows + first / (kPairs ? 2 : 1) * group.width * 4;
+    for (int64_t t = first; t < last; t += kPairs ? 2 : 1, from += kPairs ? 2 * stride : stride) {
+        for (int64_t f = 0; f < group.width; f += kLanes) {
+            const int64_t valid = group.valid - f;
+            Vf row = load_as_f32<kDtype>(from + f * bytes_of(kDtype), 1, valid);
+            if (kPairs) { // an odd number of tokens ends with half a pair
+                const char *odd = from + stride + f * bytes_of(kDtype);
+                row = as<Vf>(pair_up(row, load_as_f32<kDtype>(odd, 1, t + 1 < task.tokens ? valid : 0)));
+            }
+            store_f32(to + f * 4, 1, group.width - f, BSPARSE_F32, row);
+        }
+        to += group.width * 4;
+    }
+}
+
+// The same from a source whose tokens stand side by side.
+template <bsparse_dtype kDtype, bool kPairs>
+static void transpose_rows(const StripTask &task, const StripGroup &group, int64_t first, int64_t last) {
+    constexpr int64_t kStep = kPairs ? 2 : 1;
     for (int64_t t = first; t < last; t += kLanes) {
-        const int64_t rows_here = least(kLanes, last - t);
-        const int64_t tokens = least(rows_here, task.tokens - t); // may be below rows_here: a pair's other half
-        for (int64_t b = 0; b < blocks; ++b) {
-            const int64_t inside = least(task.block, task.features - b * task.block);
-            char *strip = task.strips + b * (task.chunk_tokens / kStep) * padded * 4;
-            for (int64_t f = 0; f < padded; f += kLanes) {
-                const int64_t start = f / group * group;            // of the group
-                const int64_t width = least(group, padded - start); // of its rows
-                Vf rows[kLanes];
-                load_square<kDtype>(task.source, task.first_token + t, tokens, b * task.block + f, inside - f, rows);
-                char *to = strip + (task.chunk_tokens / kStep * start + t / kStep * width + f - start) * 4;
-                for (int64_t r = 0; r < rows_here; r += kStep) {
-                    const Vf row = kPairs ? as<Vf>(pair_up(rows[r], rows[r + 1])) : rows[r];
-                    store_f32(to + r / kStep * width * 4, 1, width - (f - start), BSPARSE_F32, row);
-                }
+        for (int64_t f = 0; f < group.width; f += kLanes) {
+            Vf rows[kLanes];
+            load_square<kDtype>(task.source, task.first_token + t, task.tokens - t, group.feature + f, group.valid - f,
+                                rows);
+            char *to = group.rows + (t / kStep * group.width + f) * 4;
+            for (int64_t r = 0; r < least(kLanes, last - t); r += kStep, to += group.width * 4) {
+                const Vf row = kPairs ? as<Vf>(pair_up(rows[r], rows[r + 1])) : rows[r];
+                store_f32(to, 1, group.width - f, BSPARSE_F32, row);
+            }
+        }
+    }
+}
+
+template <bsparse_dtype kDtype, bool kPairs> static void strips_of(const StripTask &task, int64_t first, int64_t last) {
+    const bool grouped = task.group != 0; // then rows are padded to whole lanes
+    const int64_t padded = grouped ? (task.block + kLanes - 1) / kLanes * kLanes : task.block;
+    const int64_t widest = grouped ? task.group : task.block;
+    const int64_t rows = task.chunk_tokens / (kPairs ? 2 : 1); // of a strip
+    for (int64_t b = 0; b * task.block < task.features; ++b) {
+        if (task.offsets[b] == task.offsets[b + 1]) {
+            continue; // no block needs it
+        }
+        const int64_t inside = least(task.block, task.features - b * task.block);
+        for (int64_t start = 0; start < padded; start += widest) {
+            const StripGroup group = {b * task.block + start, inside - start, least(widest, padded - start),
+                                      task.strips + rows * (b * padded + start) * 4};
+            if (task.source.feature_stride == 1) {
+                copy_rows<kDtype, kPairs>(task, group, first, last);
+            } else {
+                transpose_rows<kDtype, kPairs>(task, group, first, last);
             }
         }
     }
