@@ -1,23 +1,16 @@
 // Dense operands as the kernels want them: images (rows of f32 or bf16) for spmm, strips for sddmm.
 // Part of the kernel source: see kernel/all.h.
 
-// kLanes tokens by kLanes features from (token, feature) on, as f32, each row one token; what lies outside is zero.
+// kLanes tokens by kLanes features from (token, feature) on, as f32, of a source whose tokens stand side by side: each
+// row becomes one token. What lies outside is zero.
 template <bsparse_dtype kDtype>
-static inline void load_square(const Dense &x, int64_t token, int64_t tokens, int64_t feature, int64_t features,
-                               Vf rows[kLanes]) {
-    const int64_t size = bytes_of(kDtype);
-    const char *from = x.data + (token * x.token_stride + feature * x.feature_stride) * size;
-    if (x.feature_stride == 1) {
-        for (int64_t t = 0; t < kLanes; ++t) {
-            rows[t] = t < tokens ? load_as_f32<kDtype>(from + t * x.token_stride * size, 1, features) : Vf{};
-        }
-        return;
-    }
+static void load_square(const Dense &x, int64_t token, int64_t tokens, int64_t feature, int64_t features,
+                        Vf rows[kLanes]) {
+    const int64_t stride = x.feature_stride * bytes_of(kDtype);
+    const char *from = x.data + token * bytes_of(kDtype) + feature * stride;
     Vu columns[kLanes];
     for (int64_t f = 0; f < kLanes; ++f) {
-        columns[f] = f < features
-                         ? as<Vu>(load_as_f32<kDtype>(from + f * x.feature_stride * size, x.token_stride, tokens))
-                         : Vu{};
+        columns[f] = f < features ? as<Vu>(load_as_f32<kDtype>(from + f * stride, 1, tokens)) : Vu{};
     }
     transpose(columns);
     for (int64_t t = 0; t < kLanes; ++t) {

@@ -1,4 +1,4 @@
-// The micro-kernel of all three products: Tokens x Vectors sums, kept in registers over a whole list of panels.
+// The micro-kernel of all three products: Rows x Vectors sums, kept in registers over a whole list of panels.
 // Lanes run along a panel's features; each number of `a` is broadcast to them. For spmm and spmm_t a is x, read in
 // place, and a panel is a block; for sddmm a is a strip of A, and the one panel is a strip of B.
 // Part of the kernel source: see kernel/all.h.
@@ -16,7 +16,7 @@ struct MultiplyF32 {
 };
 
 #if defined(__AVX512BF16__)
-struct MultiplyPairs { // of bf16: lanes hold rows 2k and 2k + 1
+struct MultiplyPairs { // of bf16: lanes hold rows 2k and 2k + 1; the instruction takes subnormal numbers for zero
     using Panel = __m512bh;
     static Vf add(Vf sum, Panel panel, const char *a) {
         return as<Vf>(_mm512_dpbf16_ps(as<__m512>(sum), panel, as<Panel>(broadcast(load<uint32_t>(a)))));
