@@ -15,8 +15,8 @@ NUMPY_DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16, "f64": 
 def bf16_bits(x):
     """Round to bf16, to nearest, ties to even: uint16 bits of the same shape. NaN stays NaN."""
     x = np.asarray(x, dtype=np.float32)
-    bits = x.view(np.uint32)
-    rounded = ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    bits = x.view(np.uint32).astype(np.int64)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     return np.where(np.isnan(x), np.uint16(0x7FC0), rounded)
 
 
