@@ -28,6 +28,14 @@ std::vector<Unit> make_units(const BlockLists &lists, int64_t block_elements) {
     return units;
 }
 
+double longest_share(const std::vector<Unit> &units) {
+    int64_t blocks = 0;
+    for (const Unit &unit : units) {
+        blocks += unit.blocks;
+    }
+    return static_cast<double>(units.front().blocks) / static_cast<double>(blocks);
+}
+
 std::vector<int32_t> make_majors(const BlockLists &by_row) {
     std::vector<int32_t> majors(by_row.minors.size());
     for (int32_t row = 0; row < by_row.majors(); ++row) {
@@ -88,6 +96,7 @@ void bsr_select(Plan &plan) {
     } else if (plan.desc.dtype != BSPARSE_F64) {
         state->units =
             make_units(plan.desc.op == BSPARSE_SPMM ? p.by_row : p.by_col, int64_t{p.block_rows} * p.block_cols);
+        state->longest_share = longest_share(state->units);
         state->few_name += ".decode";
     }
     plan.state = state;

@@ -19,6 +19,7 @@ struct BsrPlan {
     bool pairs;                  // bf16 is multiplied as it is, in pairs
     int64_t few_tokens;          // at most so many are served by the decode kernel
     std::vector<Unit> units;     // spmm, spmm_t: longest first
+    double longest_share;        // of the longest unit in the blocks of all
     std::vector<int32_t> majors; // sddmm: block row of each block
     std::string name, few_name;  // of the kernel, and of that for few tokens
 };

@@ -1,5 +1,6 @@
 // Runs of spmm and spmm_t: x is converted where the kernel cannot read it in place, then units meet chunks of tokens.
 #include <algorithm>
+#include <cmath>
 
 #include "../src/dtype.h"
 #include "bsr_plan.h"
@@ -41,8 +42,9 @@ struct Cut {
         rounds = needs_image ? ceil_div(tokens, kImageTokens) : 1;
         round_tokens = ceil_div(tokens, rounds);
 
-        const int64_t units = static_cast<int64_t>(state.units.size());
-        const int64_t wanted = ceil_div(threads == 1 ? 1 : threads * kItemsPerThread, units); // items of a unit
+        // Items of a unit: enough that the longest unit, a dense row perhaps, keeps no thread from sharing its work.
+        const double items = std::ceil(state.longest_share * static_cast<double>(threads * kItemsPerThread));
+        const int64_t wanted = threads == 1 ? 1 : static_cast<int64_t>(items);
         const int64_t groups = ceil_div(transposed ? p.block_cols : p.block_rows, state.kernels->group);
         part_groups = ceil_div(groups, std::min(wanted, groups));
         parts = ceil_div(groups, part_groups);
