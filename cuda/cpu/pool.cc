@@ -1,6 +1,7 @@
 #include "pool.h"
 
 #include <csignal>
+#include <dlfcn.h>
 #include <exception>
 #include <pthread.h>
 #include <thread>
@@ -12,6 +13,24 @@ namespace {
 
 // How often a waiting thread looks before it sleeps: a few microseconds, what an item's end is usually away.
 constexpr int kSpins = 2000;
+
+// No OpenMP runtime survives fork(): a region in the child waits for ever for threads that only the parent has.
+const pid_t kLoadedIn = getpid();
+
+// A run of several threads, as the threads of OpenMP see it.
+struct Team {
+    Job &job;
+    const int seats;
+    std::atomic<int> taken{0};
+};
+
+void join_team(void *data) {
+    Team &team = *static_cast<Team *>(data);
+    const int slot = team.taken.fetch_add(1, std::memory_order_relaxed);
+    if (slot < team.seats) {
+        team.job.work(slot);
+    }
+}
 
 void pause() {
 #if defined(__x86_64__)
@@ -119,6 +138,9 @@ struct Pool::Workers {
     }
 };
 
+Pool::Pool(int threads)
+    : threads_(threads), openmp_(reinterpret_cast<OpenMpParallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"))) {}
+
 Pool::Workers *Pool::workers() {
     Workers *old = workers_.load(std::memory_order_acquire);
     if (old != nullptr && old->process == getpid()) {
@@ -140,6 +162,10 @@ void Pool::run(Job &job, int threads) {
         job.work(0);
         return;
     }
+    if (openmp_ != nullptr && getpid() == kLoadedIn) {
+        run_on_openmp(job, helpers + 1);
+        return;
+    }
     Workers *all = workers();
     if (all->busy.test_and_set(std::memory_order_acquire)) {
         job.work(0);
@@ -150,6 +176,16 @@ void Pool::run(Job &job, int threads) {
     }
     all->run(job, helpers);
     all->busy.clear(std::memory_order_release);
+}
+
+void Pool::run_on_openmp(Job &job, int threads) {
+    if (openmp_busy_.test_and_set(std::memory_order_acquire)) {
+        job.work(0);
+        return;
+    }
+    Team team{job, threads};
+    openmp_(join_team, &team, threads_, 0); // always all threads: a team that changes size makes threads anew
+    openmp_busy_.clear(std::memory_order_release);
 }
 
 Pool::~Pool() {

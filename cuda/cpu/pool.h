@@ -35,9 +35,16 @@ private:
     std::condition_variable phase_done_;
 };
 
+// Runs body(data) on so many threads, the caller's included: what every OpenMP runtime of GCC's kind exports.
+using OpenMpParallel = void (*)(void (*body)(void *), void *data, unsigned threads, unsigned flags);
+
+// Where the process had loaded an OpenMP runtime before the context was made, as torch does, that runtime's threads run
+// the job: after each parallel region they spin for milliseconds, and threads of our own would not get the cores
+// (measured beside torch on two cores: half the speed). Elsewhere the pool has threads of its own, which start at the
+// first run that needs them and sleep between runs.
 class Pool {
 public:
-    explicit Pool(int threads) : threads_(threads) {}
+    explicit Pool(int threads);
     ~Pool();
     Pool(const Pool &) = delete;
     Pool &operator=(const Pool &) = delete;
@@ -50,8 +57,11 @@ public:
 private:
     struct Workers;
     Workers *workers();
+    void run_on_openmp(Job &job, int threads);
 
     const int threads_;
+    const OpenMpParallel openmp_; // NULL: threads of our own
+    std::atomic_flag openmp_busy_ = ATOMIC_FLAG_INIT;
     std::atomic<Workers *> workers_{nullptr}; // made by the first run that needs them, and again after a fork
 };
 

@@ -174,8 +174,9 @@ BSPARSE_API int32_t bsparse_backend_devices(bsparse_backend backend);
 /* context ------------------------------------------------------------------------------- */
 
 /* Opens a backend on a device. The CPU backend's threads start at the first run that needs them and
- * sleep between runs; after fork() the child makes its own. Destroy accepts NULL, like every destroy,
- * and must come after the last run and after the plans made with the context. */
+ * sleep between runs; after fork() the child makes its own. In a process that has loaded an OpenMP runtime,
+ * as torch does, that runtime's threads run instead. Destroy accepts NULL, like every destroy, and must come
+ * after the last run and after the plans made with the context. */
 BSPARSE_API bsparse_status bsparse_context_create(bsparse_context **out, const bsparse_context_desc *desc);
 /* What it runs on: "cpu avx512, 2 threads"; lives as long as the context. */
 BSPARSE_API const char *bsparse_context_name(const bsparse_context *context);
