@@ -10,7 +10,10 @@ from pathlib import Path
 import nox
 
 ROOT = Path(__file__).resolve().parent
-CACHE = ROOT / ".nox"
+# torch.compile cannot link where the path to torch has a space in it: environments then live in the user's cache.
+SPACELESS = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "bsparse-nox")
+CHECKOUT = hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]
+CACHE = SPACELESS / CHECKOUT if " " in str(ROOT) else ROOT / ".nox"
 
 # The interpreters that pyenv has installed count as found: its shims answer only for the selected version.
 PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
@@ -34,6 +37,7 @@ GPU = bool(NVCC and shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi",
 
 nox.needs_version = ">=2025.5.1"
 nox.options.sessions = ["tests"]
+nox.options.envdir = str(CACHE)
 nox.options.reuse_venv = "yes"
 nox.options.download_python = "never"
 nox.options.error_on_missing_interpreters = False
@@ -108,10 +112,10 @@ def lint(session):
     session.install(*LINT_TOOLS, "pytest>=9,<10")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    c_files = [file for folder in ("cuda", "tests/c") for file in ROOT.glob(f"{folder}/**/*.*")]
-    session.run("clang-format", "--dry-run", "--Werror", *(str(f) for f in c_files if f.suffix in C_SUFFIXES))
+    files = [file for folder in ("cuda", "tests/c") for file in ROOT.glob(f"{folder}/**/*.*")]
+    session.run("clang-format", "--dry-run", "--Werror", *(str(file) for file in files if file.suffix in C_SUFFIXES))
     static = ("layers", "versions", "style")
-    session.run("pytest", "--noconftest", *(f"tests/repo/test_{name}.py" for name in static))
+    session.run("python", "-m", "pytest", "--noconftest", *(f"tests/repo/test_{name}.py" for name in static))
 
 
 @nox.session(python=TORCH_PYTHON)
@@ -135,7 +139,7 @@ def core(session):
     install(session, CORE, tools=TEST_TOOLS)
     absent(session, "torch", "transformers")
     session.run("python", "-m", "bsparse_core")
-    session.run("pytest", "tests/core", *session.posargs)
+    session.run("python", "-m", "pytest", "tests/core", *session.posargs)
 
 
 @nox.session(python=TORCH_PYTHON)
@@ -143,21 +147,21 @@ def torch(session):
     """bsparse-torch from its wheel, on the CPU, without transformers."""
     install(session, CORE, TORCH_LAYER, tools=[TORCH, *TEST_TOOLS])
     absent(session, "transformers")
-    session.run("pytest", "tests/torch", *session.posargs)
+    session.run("python", "-m", "pytest", "tests/torch", *session.posargs)
 
 
 @nox.session(python=TORCH_PYTHON)
 def hf(session):
     """bsparse-hf from its wheel, on tiny models with random weights."""
     install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[TORCH, TRANSFORMERS, "accelerate>=1.1", *TEST_TOOLS])
-    session.run("pytest", "tests/hf", *session.posargs)
+    session.run("python", "-m", "pytest", "tests/hf", *session.posargs)
 
 
 @nox.session(python=TORCH_PYTHON)
 def docs(session):
     """Every snippet of docs/ and README.md runs; the header in C99, C++11 and cffi; the exported names."""
     install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[TORCH, TRANSFORMERS, *TEST_TOOLS])
-    session.run("pytest", "tests/repo", "--ignore=tests/repo/test_archives.py", *session.posargs)
+    session.run("python", "-m", "pytest", "tests/repo", "--ignore=tests/repo/test_archives.py", *session.posargs)
 
 
 @nox.session(python=RUNNING)
@@ -167,7 +171,7 @@ def sdist(session):
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     for package in (CORE, TORCH_LAYER, HF_LAYER):
         shutil.copytree(Path(wheel(session, package)).parent, ROOT / "dist", dirs_exist_ok=True)
-    session.run("pytest", "--noconftest", "tests/repo/test_archives.py")
+    session.run("python", "-m", "pytest", "--noconftest", "tests/repo/test_archives.py")
 
 
 @nox.session(python=RUNNING)
@@ -176,7 +180,7 @@ def cuda(session):
     if not NVCC:
         session.skip("nvcc is not on PATH, so the CUDA backend was not compiled")
     install(session, CORE, tools=TEST_TOOLS, cuda=True)
-    session.run("pytest", "tests/gpu/test_answers.py", "tests/repo/test_exports.py")
+    session.run("python", "-m", "pytest", "tests/gpu/test_answers.py", "tests/repo/test_exports.py")
 
 
 @nox.session(python=TORCH_PYTHON)
@@ -185,7 +189,7 @@ def gpu(session):
     if not GPU:
         session.skip("no NVIDIA device with nvcc here, so tests/gpu did not run")
     install(session, CORE, TORCH_LAYER, tools=[TORCH, *TEST_TOOLS])
-    session.run("pytest", "tests/gpu", *session.posargs)
+    session.run("python", "-m", "pytest", "tests/gpu", *session.posargs)
 
 
 @nox.session(python=TORCH_PYTHON)
@@ -218,7 +222,7 @@ def fuzz(session):
     session.run(*limit, program, *arguments, external=True, success_codes=[0, 124])
     install(session, CORE, TORCH_LAYER, tools=[TORCH, *TEST_TOOLS])
     for layer in ("core", "torch"):
-        pytest = ["pytest", "-x", "-m", "hypothesis", "--hypothesis-profile=fuzz", f"tests/{layer}"]
+        pytest = ["python", "-m", "pytest", "-x", "-m", "hypothesis", "--hypothesis-profile=fuzz", f"tests/{layer}"]
         session.run(*limit, *pytest, external=True, success_codes=[0, 124])
 
 
