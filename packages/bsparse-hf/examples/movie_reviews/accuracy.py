@@ -21,6 +21,7 @@ from queue import Empty
 from typing import Any
 
 import fetch
+import plots
 import summary
 import torch
 from runs import Job, Setting, run, steps
@@ -116,6 +117,7 @@ def main() -> None:
     text = summary.accuracy_table(lines)
     (options.out / "table.txt").write_text(text)
     print(text)
+    plots.draw_accuracy(*summary.accuracy_curves(lines), options.out / "accuracy.png")
     if len(lines) < len(jobs) + options.seeds:
         raise SystemExit("some runs failed or were left out: see above")
 

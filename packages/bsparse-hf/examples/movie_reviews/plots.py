@@ -53,17 +53,17 @@ def draw_way(way: list[dict[str, float]], dense: float, file: Path) -> None:
     _finish(figure, axes, "Losing blocks while learning", file)
 
 
-def draw_accuracy(groups: dict[str, dict[float, float]], dense: float, title: str, file: Path) -> None:
-    """Accuracy over density, a line for each name in groups, and the dense model's as a level line."""
+def draw_accuracy(groups: dict[str, dict[float, float]], dense: float, file: Path) -> None:
+    """Test accuracy over density, a line for each block, and the dense model's as a level line."""
     figure, axes = pyplot.subplots(figsize=(8, 4.5))
     axes.axhline(100 * dense, color=DENSE_COLOUR, linestyle="--", label=f"dense, {100 * dense:.1f} %")
-    for name, points in groups.items():
+    for name, points in sorted(groups.items()):
         densities = sorted(points)
-        axes.plot(densities, [100 * points[density] for density in densities], marker="o", label=name)
+        axes.plot(densities, [100 * points[density] for density in densities], marker="o", label=f"blocks {name}")
     axes.set_xlabel("density: blocks kept over all blocks")
     axes.set_ylabel("test accuracy, %")
     axes.legend(frameon=False)
-    _finish(figure, axes, title, file)
+    _finish(figure, axes, "Movie polarity: block-sparse MiniLM, distilled", file)
 
 
 def draw_pattern(model: nn.Module, layer: str, file: Path) -> None:

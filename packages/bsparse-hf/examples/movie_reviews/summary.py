@@ -36,6 +36,18 @@ def accuracy_table(lines: list[Line]) -> str:
     return _text(table) + _limits(groups)
 
 
+def accuracy_curves(lines: list[Line]) -> tuple[dict[str, dict[float, float]], float]:
+    """For each block {density: accuracy}, and the dense baseline's accuracy: means of the seeds, on test rows."""
+    found: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        name = "{0}x{0}".format(line["block"]) if line["kind"] == "sparse" else line["kind"]
+        found[name][line["density"]].append(line["test"])
+    means = {name: {density: mean(tests) for density, tests in points.items()} for name, points in found.items()}
+    means.pop("teacher", None)
+    dense = means.pop("dense", {}).get(1.0, float("nan"))
+    return means, dense
+
+
 def demo_table(result: dict[str, Any], facts: str) -> str:
     """One row a measure: dense, block-sparse, and the one as a multiple of the other."""
     table = Table(title=f"MiniLM on movie reviews: {facts}")
