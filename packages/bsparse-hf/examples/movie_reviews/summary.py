@@ -66,10 +66,12 @@ def demo_table(result: dict[str, Any], facts: str) -> str:
         ("peak memory of a process that evaluates it, bytes", "peak_bytes"),
     ):
         table.add_row(name, f"{dense[key]:,}", f"{sparse[key]:,}", f"{sparse[key] / dense[key]:.2f}x")
-    for batch, times in result["latency"].items():
-        name = f"encoder latency, batch {batch}, length 128"
-        row = (f"{times['dense']:.1f} ms", f"{times['sparse']:.1f} ms")
-        table.add_row(name, *row, f"{times['dense'] / times['sparse']:.2f}x faster")
+    for batch in next(iter(result["latency"].values())):
+        for memory, latency in result["latency"].items():
+            times = latency[batch]
+            name = f"encoder latency, batch {batch}, length 128, {memory}"
+            row = (f"{times['dense']:.1f} ms", f"{times['sparse']:.1f} ms")
+            table.add_row(name, *row, f"{times['dense'] / times['sparse']:.2f}x faster")
     return _text(table)
 
 
