@@ -9,7 +9,7 @@
 namespace bsparse::cpu {
 namespace {
 
-constexpr int64_t kUnitElements = 4096; // stored elements below which neighbouring majors share an item
+constexpr int64_t kUnitElements = 4096; // stored elements below which majors, or blocks, share an item
 constexpr int64_t kFewPairs = 4; // the decode kernels multiply in f32: from 5 tokens on packing pairs is faster
 constexpr double kThreadWork = 1 << 20; // multiplications worth waking a thread for: some 10 microseconds
 
@@ -44,6 +44,19 @@ std::vector<int32_t> make_majors(const BlockLists &by_row) {
     return majors;
 }
 
+// Of each block row, blocks that share the strip of A that their item makes.
+std::vector<Run> make_runs(const BlockLists &by_row, int64_t block_elements) {
+    const int64_t most = std::max<int64_t>(kUnitElements / block_elements, 1);
+    std::vector<Run> runs;
+    for (int32_t row = 0; row < by_row.majors(); ++row) {
+        const int64_t end = by_row.offsets[row + 1];
+        for (int64_t first = by_row.offsets[row]; first < end; first += most) {
+            runs.push_back({static_cast<int32_t>(first), static_cast<int32_t>(std::min(first + most, end))});
+        }
+    }
+    return runs;
+}
+
 // Pairs of bf16 must not reach over the end of a block or of x: what follows there may be NaN.
 bool takes_pairs(const Plan &plan, const Kernels &kernels) {
     if (!kernels.pairs || plan.desc.dtype != BSPARSE_BF16) {
@@ -56,7 +69,7 @@ bool takes_pairs(const Plan &plan, const Kernels &kernels) {
     case BSPARSE_SPMM_T:
         return p.block_rows % 2 == 0 && p.rows % 2 == 0;
     default:
-        return true; // pairs of tokens; strips pad an odd number of them
+        return true; // pairs of tokens; an odd number of them is filled up with zeros
     }
 }
 
@@ -93,6 +106,7 @@ void bsr_select(Plan &plan) {
     state->few_name = state->name;
     if (plan.desc.op == BSPARSE_SDDMM) {
         state->majors = make_majors(p.by_row);
+        state->runs = make_runs(p.by_row, int64_t{p.block_rows} * p.block_cols);
     } else if (plan.desc.dtype != BSPARSE_F64) {
         state->units =
             make_units(plan.desc.op == BSPARSE_SPMM ? p.by_row : p.by_col, int64_t{p.block_rows} * p.block_cols);

@@ -14,6 +14,11 @@ struct Unit {
     int64_t blocks;
 };
 
+// Neighbouring blocks of one block row that one item of sddmm takes.
+struct Run {
+    int32_t first, last;
+};
+
 struct BsrPlan {
     const Kernels *kernels;
     bool pairs;                  // bf16 is multiplied as it is, in pairs
@@ -21,6 +26,7 @@ struct BsrPlan {
     std::vector<Unit> units;     // spmm, spmm_t: longest first
     double longest_share;        // of the longest unit in the blocks of all
     std::vector<int32_t> majors; // sddmm: block row of each block
+    std::vector<Run> runs;       // sddmm
     std::string name, few_name;  // of the kernel, and of that for few tokens
 };
 

@@ -51,40 +51,37 @@ struct SpmmItem {
     int64_t first_token, last_token; // at most kItemTokens
 };
 
-// sddmm of one run over one chunk of tokens. Strips are columns of a dense operand, contiguous for all tokens of the
-// chunk: A's hold a block row each, B's a group of columns of a block column each (StripTask).
+// sddmm of one run over one chunk of its tokens. B is first rearranged into strips, for all threads: each holds a
+// group of columns of a block column, contiguous for all tokens of the chunk. Strips of A are the threads' own.
 struct SddmmTask {
-    const int32_t *minors; // [blocks], block column of each
-    const int32_t *majors; // [blocks], block row of each
-    const char *a_strips;  // [row_blocks][tokens][block_rows]
-    const char *b_strips;  // [col_blocks][groups][tokens][group]
-    bool pairs;            // strips hold pairs of bf16, of two tokens each
-    int64_t tokens;        // of the chunk, even where pairs: the last one may be zeros
+    const int32_t *minors;      // [blocks], block column of each
+    const int32_t *majors;      // [blocks], block row of each
+    const int32_t *col_offsets; // [block columns + 1]: where equal, no stored block needs a strip
+    Dense a, b;                 // [tokens, rows], [tokens, cols]
     int32_t block_rows, block_cols;
     int64_t rows, cols;
-    float alpha, beta;     // beta: of what `out` holds
-    const char *in;        // [blocks, block_rows, block_cols], read where beta is not 0
-    bsparse_dtype in_dtype;
-    char *out; // same shape; padding becomes zero
-    bsparse_dtype out_dtype;
+    bool pairs;                  // bf16 is multiplied as it is, two tokens at a time
+    int64_t first_token, tokens; // the chunk, at most kStripTokens
+    char *strips;                // [block columns][groups][strip_rows][group]
+    int64_t strip_rows;          // tokens, or pairs of tokens, of a strip
+    float alpha, beta;           // values = alpha * sums + beta * before
+    const char *before;          // [blocks, block_rows, block_cols], read where beta is not 0
+    bsparse_dtype before_dtype;
+    char *values; // same shape; padding becomes zero
+    bsparse_dtype values_dtype;
 };
 
-// Columns of a dense operand rearranged into strips.
-struct StripTask {
-    Dense source;
-    int64_t features;
-    const int32_t *offsets; // [blocks of features + 1], the pattern's: strips that no stored block needs are left out
-    int32_t block;  // features of a block, and of a strip
-    int32_t group;  // 0: a strip is one group as wide as the block; else groups of Kernels::group, padded to lanes
-    bool pairs;     // rows are pairs of tokens, in bf16
-    char *strips;   // [blocks][groups][chunk_tokens][width of the group]
-    int64_t first_token, chunk_tokens, tokens; // of the chunk as a whole; `tokens` of them are real
+// The part of it that one thread computes at a time: some rows of neighbouring blocks of one block row.
+struct SddmmItem {
+    int32_t first_block, last_block;
+    int32_t first_row, last_row; // at most kItemRows
 };
 
-constexpr int kItemTokens = 512; // most tokens of one SpmmItem
-constexpr int kFewTokens = 8;    // most tokens that the decode kernels can serve
-constexpr int kStripTokens = 16; // tokens of one strips item
+constexpr int kItemTokens = 512;    // most tokens of one SpmmItem
+constexpr int kFewTokens = 8;       // most tokens that the decode kernels can serve
 constexpr int kSegmentInner = 2048; // inner features whose panel one thread holds: 256 KiB with AVX-512, fits L2
+constexpr int kItemRows = 64;       // most rows of one SddmmItem
+constexpr int kStripTokens = 512;   // strips of a 64x64 block are then 256 KiB
 
 struct Kernels {
     bsparse_cpu_isa isa;
@@ -97,10 +94,9 @@ struct Kernels {
     void (*image)(const Dense &x, int64_t features, int64_t first, int64_t last, bool pairs, char *to, int64_t ld);
     void (*spmm)(const SpmmTask &task, const SpmmItem &item, char *scratch);
     void (*decode)(const SpmmTask &task, const SpmmItem &item, char *scratch);
-    // Tokens [first, last) of the chunk; first is a multiple of kStripTokens.
-    void (*strips)(const StripTask &task, int64_t first, int64_t last);
-    // Rows [first_row, last_row) of the blocks [first_block, last_block).
-    void (*sddmm)(const SddmmTask &task, int64_t first_block, int64_t last_block, int32_t first_row, int32_t last_row);
+    // Tokens [first, last) of the chunk into the strips of B; first is even.
+    void (*strips)(const SddmmTask &task, int64_t first, int64_t last);
+    void (*sddmm)(const SddmmTask &task, const SddmmItem &item, char *scratch);
 };
 
 extern const Kernels kPortableKernels;

@@ -28,8 +28,11 @@ constexpr int kLanes = BSPARSE_CPU_LANES;
 #include "decode.h"
 #include "sddmm.h"
 
-constexpr size_t kScratchBytes = sizeof(SpmmScratch) > sizeof(DecodeScratch) ? sizeof(SpmmScratch)
-                                                                             : sizeof(DecodeScratch);
+union Scratch { // of one thread; an item uses one of them
+    SpmmScratch spmm;
+    DecodeScratch decode;
+    SddmmScratch sddmm;
+};
 
 } // namespace
 
@@ -42,7 +45,7 @@ const Kernels BSPARSE_CPU_KERNELS = {
 #else
     false,
 #endif
-    kScratchBytes,
+    sizeof(Scratch),
     image,
     spmm,
     decode,

@@ -1,4 +1,4 @@
-// Dense operands as the kernels want them: images (rows of f32 or bf16) for spmm, strips for sddmm.
+// Dense operands as the kernels want them: images for spmm, strips for sddmm.
 // Part of the kernel source: see kernel/all.h.
 
 // kLanes tokens by kLanes features from (token, feature) on, as f32, of a source whose tokens stand side by side: each
@@ -58,81 +58,68 @@ static void image(const Dense &x, int64_t features, int64_t first, int64_t last,
 // Two rows of bf16 numbers (given as f32, exactly) as pairs.
 static inline Vu pair_up(Vf even, Vf odd) { return (as<Vu>(even) >> 16) | (as<Vu>(odd) & 0xffff0000); }
 
-// One group of one strip, as `strips_of` fills it.
-struct StripGroup {
-    int64_t feature, valid; // of the source: the first, and how many there are (the rest of the row is zero)
-    int64_t width;          // numbers, or pairs, of a row
-    char *rows;             // of the chunk's first token
+// A few features of a chunk of tokens, one after the other in memory: what sddmm multiplies.
+struct Strip {
+    const Dense &source;
+    int64_t first_token, tokens;
+    int64_t feature, valid; // of the source: the first, and how many there are (the rest of a row becomes zero)
+    int64_t width;          // numbers, or pairs of two tokens' numbers, of a row
+    char *rows;             // [tokens, or pairs of tokens][width]
 };
 
-// Tokens [first, last) of the chunk: rows of the source stay rows.
-template <bsparse_dtype kDtype, bool kPairs>
-static void copy_rows(const StripTask &task, const StripGroup &group, int64_t first, int64_t last) {
-    const int64_t stride = task.source.token_stride * bytes_of(kDtype);
-    const char *from = task.source.data + (task.first_token + first) * stride + group.feature * bytes_of(kDtype);
-    char *to = group.rows + first / (kPairs ? 2 : 1) * group.width * 4;
-    for (int64_t t = first; t < last; t += kPairs ? 2 : 1, from += kPairs ? 2 * stride : stride) {
-        for (int64_t f = 0; f < group.width; f += kLanes) {
-            const int64_t valid = group.valid - f;
-            Vf row = load_as_f32<kDtype>(from + f * bytes_of(kDtype), 1, valid);
-            if (kPairs) { // an odd number of tokens ends with half a pair
-                const char *odd = from + stride + f * bytes_of(kDtype);
-                row = as<Vf>(pair_up(row, load_as_f32<kDtype>(odd, 1, t + 1 < task.tokens ? valid : 0)));
+// Rows of the source stay rows; an odd number of tokens ends with half a pair.
+template <bsparse_dtype kDtype, bool kPairs> static void copy_rows(const Strip &strip) {
+    const int64_t size = bytes_of(kDtype);
+    const int64_t stride = strip.source.token_stride * size;
+    const char *from = strip.source.data + strip.first_token * stride + strip.feature * size;
+    char *to = strip.rows;
+    for (int64_t t = 0; t < strip.tokens; t += kPairs ? 2 : 1) {
+        for (int64_t f = 0; f < strip.width; f += kLanes) {
+            const int64_t valid = strip.valid - f;
+            Vf row = load_as_f32<kDtype>(from + f * size, 1, valid);
+            if (kPairs) {
+                const Vf odd = load_as_f32<kDtype>(from + stride + f * size, 1, t + 1 < strip.tokens ? valid : 0);
+                row = as<Vf>(pair_up(row, odd));
             }
-            store_f32(to + f * 4, 1, group.width - f, BSPARSE_F32, row);
+            store_f32(to + f * 4, 1, strip.width - f, BSPARSE_F32, row);
         }
-        to += group.width * 4;
+        from += kPairs ? 2 * stride : stride;
+        to += strip.width * 4;
     }
 }
 
 // The same from a source whose tokens stand side by side.
-template <bsparse_dtype kDtype, bool kPairs>
-static void transpose_rows(const StripTask &task, const StripGroup &group, int64_t first, int64_t last) {
-    constexpr int64_t kStep = kPairs ? 2 : 1;
-    for (int64_t t = first; t < last; t += kLanes) {
-        for (int64_t f = 0; f < group.width; f += kLanes) {
+template <bsparse_dtype kDtype, bool kPairs> static void transpose_rows(const Strip &strip) {
+    for (int64_t t = 0; t < strip.tokens; t += kLanes) {
+        for (int64_t f = 0; f < strip.width; f += kLanes) {
             Vf rows[kLanes];
-            load_square<kDtype>(task.source, task.first_token + t, task.tokens - t, group.feature + f, group.valid - f,
-                                rows);
-            char *to = group.rows + (t / kStep * group.width + f) * 4;
-            for (int64_t r = 0; r < least(kLanes, last - t); r += kStep, to += group.width * 4) {
+            load_square<kDtype>(strip.source, strip.first_token + t, strip.tokens - t, strip.feature + f,
+                                strip.valid - f, rows);
+            constexpr int64_t kStep = kPairs ? 2 : 1;
+            char *to = strip.rows + (t / kStep * strip.width + f) * 4;
+            for (int64_t r = 0; r < least(kLanes, strip.tokens - t); r += kStep, to += strip.width * 4) {
                 const Vf row = kPairs ? as<Vf>(pair_up(rows[r], rows[r + 1])) : rows[r];
-                store_f32(to, 1, group.width - f, BSPARSE_F32, row);
+                store_f32(to, 1, strip.width - f, BSPARSE_F32, row);
             }
         }
     }
 }
 
-template <bsparse_dtype kDtype, bool kPairs> static void strips_of(const StripTask &task, int64_t first, int64_t last) {
-    const bool grouped = task.group != 0; // then rows are padded to whole lanes
-    const int64_t padded = grouped ? (task.block + kLanes - 1) / kLanes * kLanes : task.block;
-    const int64_t widest = grouped ? task.group : task.block;
-    const int64_t rows = task.chunk_tokens / (kPairs ? 2 : 1); // of a strip
-    for (int64_t b = 0; b * task.block < task.features; ++b) {
-        if (task.offsets[b] == task.offsets[b + 1]) {
-            continue; // no block needs it
-        }
-        const int64_t inside = least(task.block, task.features - b * task.block);
-        for (int64_t start = 0; start < padded; start += widest) {
-            const StripGroup group = {b * task.block + start, inside - start, least(widest, padded - start),
-                                      task.strips + rows * (b * padded + start) * 4};
-            if (task.source.feature_stride == 1) {
-                copy_rows<kDtype, kPairs>(task, group, first, last);
-            } else {
-                transpose_rows<kDtype, kPairs>(task, group, first, last);
-            }
-        }
+template <bsparse_dtype kDtype, bool kPairs> static void fill_of(const Strip &strip) {
+    if (strip.source.feature_stride == 1) {
+        copy_rows<kDtype, kPairs>(strip);
+    } else {
+        transpose_rows<kDtype, kPairs>(strip);
     }
 }
 
-static void strips(const StripTask &task, int64_t first, int64_t last) {
-    switch (task.source.dtype) {
+static void fill(const Strip &strip, bool pairs) {
+    switch (strip.source.dtype) {
     case BSPARSE_F32:
-        return strips_of<BSPARSE_F32, false>(task, first, last);
+        return fill_of<BSPARSE_F32, false>(strip);
     case BSPARSE_BF16:
-        return task.pairs ? strips_of<BSPARSE_BF16, true>(task, first, last)
-                          : strips_of<BSPARSE_BF16, false>(task, first, last);
+        return pairs ? fill_of<BSPARSE_BF16, true>(strip) : fill_of<BSPARSE_BF16, false>(strip);
     default:
-        return strips_of<BSPARSE_F16, false>(task, first, last);
+        return fill_of<BSPARSE_F16, false>(strip);
     }
 }

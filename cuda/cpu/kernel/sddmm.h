@@ -1,60 +1,91 @@
-// sddmm: each stored block is the sum over tokens of outer products of a row of its strip of A and one of its strip
-// of B. Part of the kernel source: see kernel/all.h.
+// sddmm: each stored block is the sum over tokens of outer products of a row of A's strip for its block row and one of
+// B's for its block column. Strips of A are made by each thread for itself: it needs few, and writing again what
+// another core has read is slow (measured: 15 instead of 98 GB/s). Part of the kernel source: see kernel/all.h.
 
-// One tile of a block: rows [row, row + rows), columns [column, column + width) of block b.
-static void store_tile(const SddmmTask &task, int64_t b, int64_t row, int64_t rows, int64_t column, int64_t width,
-                       const float *sums, int64_t stride) {
+// One thread's memory.
+struct SddmmScratch {
+    alignas(64) float a[kStripTokens * kItemRows]; // [tokens][rows of the item]
+    alignas(64) float sums[kItemRows * kGroup];    // [rows of the item][width of a group]
+};
+
+// Numbers, or pairs, of a row of all of a block column's strips: whole lanes.
+static inline int64_t padded_columns(const SddmmTask &task) { return (task.block_cols + kLanes - 1) / kLanes * kLanes; }
+
+// The strip of a group of columns, from `column` of block column `col` on.
+static inline char *strip_of(const SddmmTask &task, int64_t col, int64_t column) {
+    return task.strips + (col * padded_columns(task) + column) * task.strip_rows * 4;
+}
+
+static void strips(const SddmmTask &task, int64_t first, int64_t last) {
+    const int64_t padded = padded_columns(task);
+    for (int64_t col = 0; col * task.block_cols < task.cols; ++col) {
+        if (task.col_offsets[col] == task.col_offsets[col + 1]) {
+            continue;
+        }
+        const int64_t feature = col * task.block_cols;
+        const int64_t inside = least(task.block_cols, task.cols - feature);
+        for (int64_t column = 0; column < padded; column += kGroup) {
+            const int64_t width = least(kGroup, padded - column);
+            char *rows = strip_of(task, col, column) + first / (task.pairs ? 2 : 1) * width * 4;
+            fill({task.b, task.first_token + first, last - first, feature + column, inside - column, width, rows},
+                 task.pairs);
+        }
+    }
+}
+
+// From sums to values: `rows` rows of block b from `row` on, `columns` columns from `column` on.
+static void store_values(const SddmmTask &task, int64_t b, int64_t row, int64_t rows, int64_t column, int64_t columns,
+                         const float *sums, int64_t stride) {
     const int64_t valid_rows = task.rows - int64_t{task.majors[b]} * task.block_rows - row;
     const int64_t valid_columns = task.cols - int64_t{task.minors[b]} * task.block_cols - column;
     for (int64_t r = 0; r < rows; ++r) {
-        const int64_t start = (b * task.block_rows + row + r) * task.block_cols + column;
-        for (int64_t c = 0; c < width; c += kLanes) {
-            const char *in = task.in + (start + c) * bytes_of(task.in_dtype);
-            char *out = task.out + (start + c) * bytes_of(task.out_dtype);
+        const int64_t first = (b * task.block_rows + row + r) * task.block_cols + column;
+        for (int64_t c = 0; c < columns; c += kLanes) {
             Vf x = load<Vf>(sums + r * stride + c) * task.alpha;
             if (task.beta != 0) {
-                x += task.beta * load_f32(in, 1, width - c, task.in_dtype);
+                const char *before = task.before + (first + c) * bytes_of(task.before_dtype);
+                x += task.beta * load_f32(before, 1, columns - c, task.before_dtype);
             }
             const int64_t valid = r < valid_rows ? valid_columns - c : 0;
             for (int64_t i = valid > 0 ? valid : 0; i < kLanes; ++i) {
                 x[i] = 0; // padding stays zero
             }
-            store_f32(out, 1, width - c, task.out_dtype, x);
+            char *values = task.values + (first + c) * bytes_of(task.values_dtype);
+            store_f32(values, 1, columns - c, task.values_dtype, x);
         }
     }
 }
 
-template <class Multiply>
-static void sddmm_blocks(const SddmmTask &task, int64_t first_block, int64_t last_block, int32_t first_row,
-                         int32_t last_row) {
-    const int64_t bytes = task.pairs ? 2 : 4;
-    const int64_t padded = (task.block_cols + kLanes - 1) / kLanes * kLanes;
-    const int32_t count = static_cast<int32_t>(task.tokens / (task.pairs ? 2 : 1));
-    const int64_t a_stride = int64_t{task.block_rows} * 4;
-    alignas(64) float sums[kTileRows * kGroup];
-    for (int64_t b = first_block; b < last_block; ++b) {
-        const char *a = task.a_strips + task.majors[b] * task.tokens * task.block_rows * bytes; // [count][block_rows]
-        const char *strip = task.b_strips + task.minors[b] * task.tokens * padded * bytes;
+template <class Multiply> static void sddmm_item(const SddmmTask &task, const SddmmItem &item, SddmmScratch &scratch) {
+    const int64_t rows = item.last_row - item.first_row;
+    const int64_t feature = int64_t{task.majors[item.first_block]} * task.block_rows + item.first_row; // of A
+    const int32_t count = static_cast<int32_t>(task.pairs ? (task.tokens + 1) / 2 : task.tokens);
+    const int64_t padded = padded_columns(task);
+    char *a = reinterpret_cast<char *>(scratch.a);
+    fill({task.a, task.first_token, task.tokens, feature, task.rows - feature, rows, a}, task.pairs);
+    for (int64_t b = item.first_block; b < item.last_block; ++b) {
         for (int64_t column = 0; column < padded; column += kGroup) {
             const int64_t width = least(kGroup, padded - column);
-            const Step step = {strip + task.tokens * column * bytes, count, 0}; // [count][width]
-            for (int32_t row = first_row; row < last_row;) {
-                const int64_t rows = tile_rows(last_row - row, kTileRows);
+            const Step step = {strip_of(task, task.minors[b], column), count, 0};
+            for (int64_t row = 0; row < rows;) {
+                const int64_t some = tile_rows(rows - row, kTileRows);
                 const TileFunction multiply =
-                    width > kLanes ? tile_of<Multiply, 2, true>(rows) : tile_of<Multiply, 1, true>(rows);
-                multiply(&step, 1, a + row * 4, a_stride, sums, width, false);
-                store_tile(task, b, row, rows, column, least(width, task.block_cols - column), sums, width);
-                row += static_cast<int32_t>(rows);
+                    width > kLanes ? tile_of<Multiply, 2, true>(some) : tile_of<Multiply, 1, true>(some);
+                multiply(&step, 1, a + row * 4, rows * 4, scratch.sums + row * width, width, false);
+                row += some;
             }
+            store_values(task, b, item.first_row, rows, column, least(width, task.block_cols - column), scratch.sums,
+                         width);
         }
     }
 }
 
-static void sddmm(const SddmmTask &task, int64_t first_block, int64_t last_block, int32_t first_row, int32_t last_row) {
+static void sddmm(const SddmmTask &task, const SddmmItem &item, char *memory) {
+    SddmmScratch &scratch = *reinterpret_cast<SddmmScratch *>(memory);
 #if defined(__AVX512BF16__)
     if (task.pairs) {
-        return sddmm_blocks<MultiplyPairs>(task, first_block, last_block, first_row, last_row);
+        return sddmm_item<MultiplyPairs>(task, item, scratch);
     }
 #endif
-    sddmm_blocks<MultiplyF32>(task, first_block, last_block, first_row, last_row);
+    sddmm_item<MultiplyF32>(task, item, scratch);
 }
