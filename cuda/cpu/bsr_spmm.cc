@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../src/dtype.h"
 #include "bsr_plan.h"
 
 namespace bsparse::cpu {
