@@ -11,6 +11,7 @@ import bsparse_hf
 from bsparse_hf import BlockSparseModelPatcher, PatchReport
 from bsparse_torch import BlockSparseLinear
 
+EMBEDDINGS = "bert.embeddings"
 ENCODER = "bert.encoder."
 ENCODER_LINEARS = r"bert\.encoder\.layer\.\d+\..*"  # 6 layers x (query, key, value, attention output, two of the MLP)
 

@@ -45,6 +45,7 @@ def draw_way(way: list[dict[str, float]], dense: float, file: Path) -> None:
     )
     axes.set_xlabel("steps of distillation")
     axes.set_ylabel("accuracy, %")
+    axes.set_ylim(40, 100)
     right = axes.twinx()
     right.plot(steps, [point["density"] for point in way], color="#d62728", linestyle=":", label="density (right)")
     right.set_ylabel("density: blocks kept over all blocks")
