@@ -34,7 +34,7 @@ DISTIL = Recipe(lr=6e-4, epochs=2, batch=16, warmup=0.05, hidden=10.0, word_drop
 LONGER = """\
 Some minutes on a CPU give this. `nox -s accuracy` is the long recipe, for a GPU: 12 passes over 20,555 sentences.
 There 32x32 blocks came to 88.5 % at density 0.5 and 88.0 % at 0.25, beside 88.6 % dense (means of three seeds)."""
-FIRST_DENSITY = 0.9  # of the patched model before it has learnt anything
+FIRST_DENSITY = 0.9  # of the patched model before it has learnt anything; at 1 nothing would be patched
 # For glibc to keep what is freed. By default it gives results of 25 MB back to Linux and fetches them page by page
 # again, which takes up to 10 ms each time, whatever the layer.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**30)}
@@ -60,7 +60,7 @@ def train_sparse(
     """
     model, way = copy.deepcopy(dense), []
     model.get_submodule(EMBEDDINGS).requires_grad_(False)  # half of the model's parameters, and dense
-    make_sparse(model, block, max(density, FIRST_DENSITY))
+    make_sparse(model, block, FIRST_DENSITY)
     steps, layers = DISTIL.steps(len(rows)), sparse_layers(model)
     optimizer = adamw(model, DISTIL)
     shrinker = BlockShrinker(layers, density, steps=math.ceil(SHRINK * steps), optimizer=optimizer)
@@ -99,7 +99,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, default=Path("out"))
     parser.add_argument("--cache", type=Path, default=fetch.CACHE, help="where downloads are kept")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not 0 < options.density <= FIRST_DENSITY:
+        parser.error(f"--density is {options.density}; it must be in (0, {FIRST_DENSITY}]: pass 0.25 to keep a quarter")
+    return options
 
 
 def main() -> None:
