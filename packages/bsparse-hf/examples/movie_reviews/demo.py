@@ -1,7 +1,7 @@
 """A real encoder made block-sparse, in minutes on a CPU: accuracy, size and speed beside the dense model.
 
 MiniLM is fine-tuned on movie reviews. A copy of it is patched: the 36 linear layers of its encoder become block-sparse.
-The copy learns to answer as the dense model does, on sentences without labels, while it loses more blocks. Both are
+The copy learns to answer as the dense model does, without labels, while it loses more blocks. Both are
 saved and measured in fresh processes. The table, the plots and the two models are left in the output folder.
 """
 
@@ -35,10 +35,10 @@ LONGER = """\
 Some minutes on a CPU give this. `nox -s accuracy` is the long recipe, for a GPU: 12 passes over 20,555 sentences.
 There 32x32 blocks came to 88.5 % at density 0.5 and 88.0 % at 0.25, beside 88.6 % dense (means of three seeds)."""
 FIRST_DENSITY = 0.9  # of the patched model before it has learnt anything; at 1 nothing would be patched
+SHRINK = 0.6  # fraction of the steps over which it falls to the one asked for
 # For glibc to keep what is freed. By default it gives results of 25 MB back to Linux and fetches them page by page
 # again, which takes up to 10 ms each time, whatever the layer.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**30)}
-SHRINK = 0.6  # fraction of the steps over which it falls to the one asked for
 
 
 def train_dense(folder: Path, rows: data.Rows, seed: int) -> PreTrainedModel:
