@@ -19,7 +19,7 @@ public:
 
     void multiply(int64_t, int64_t block_row, int) override {
         const int64_t width = pattern_.block_cols * element_; // bytes of a row of a block
-        for (int32_t b = pattern_.by_row.offsets[block_row]; b < pattern_.by_row.offsets[block_row + 1]; ++b) {
+        for (int64_t b = pattern_.by_row.offsets[block_row]; b < pattern_.by_row.offsets[block_row + 1]; ++b) {
             const int64_t column = int64_t{pattern_.by_row.minors[b]} * pattern_.block_cols;
             const int64_t inside = std::min<int64_t>(pattern_.block_cols, pattern_.cols - column) * element_;
             char *to = values_ + b * pattern_.block_rows * width; // [block_rows, block_cols]
@@ -57,7 +57,7 @@ public:
         const int64_t last = std::min(first + pattern_.block_rows, pattern_.rows);
         for (int64_t row = first; row < last; ++row) {
             std::memset(dense_ + row * ld_ * element_, 0, pattern_.cols * element_);
-            for (int32_t b = pattern_.by_row.offsets[block_row]; b < pattern_.by_row.offsets[block_row + 1]; ++b) {
+            for (int64_t b = pattern_.by_row.offsets[block_row]; b < pattern_.by_row.offsets[block_row + 1]; ++b) {
                 const int64_t column = int64_t{pattern_.by_row.minors[b]} * pattern_.block_cols;
                 const int64_t inside = std::min<int64_t>(pattern_.block_cols, pattern_.cols - column) * element_;
                 std::memcpy(dense_ + (row * ld_ + column) * element_,

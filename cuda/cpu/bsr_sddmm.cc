@@ -79,8 +79,9 @@ public:
 
     void multiply(int64_t round, int64_t number, int slot) override {
         const Run &run = plan_.runs[static_cast<size_t>(number / cut_.parts)];
-        const int32_t row = static_cast<int32_t>(number % cut_.parts) * cut_.part_rows;
-        const SddmmItem item = {run.first, run.last, row, std::min(row + cut_.part_rows, task_.block_rows)};
+        const int64_t row = number % cut_.parts * cut_.part_rows;
+        const int64_t last_row = std::min<int64_t>(row + cut_.part_rows, task_.block_rows);
+        const SddmmItem item = {run.first, run.last, static_cast<int32_t>(row), static_cast<int32_t>(last_row)};
         plan_.kernels->sddmm(of_round(round), item, scratch_ + slot * plan_.kernels->scratch_bytes);
     }
 

@@ -1,4 +1,8 @@
 // Dense to blocks and back, every dtype: exact, zeros where nothing is stored, zeros in the padding of edge blocks.
+#if defined(__unix__)
+#include <sys/mman.h>
+#endif
+
 #include "cases.h"
 
 namespace {
@@ -56,6 +60,25 @@ void test_bad_arguments(const ContextHandle &context) {
     check_sentence(bsparse_unpack(on, p, BSPARSE_F32, v, nullptr, v + 1, 8, nullptr), "overlap");
 }
 
+#if defined(__unix__)
+// More than 2^31 rows of blocks before the last one: 6 GiB of zeros of which three pages are touched.
+void test_more_rows_than_an_int(const ContextHandle &context) {
+    const int32_t rows = 1 << 30, offsets[] = {0, 3}, columns[] = {0, 1, 2};
+    const PatternHandle pattern =
+        make_pattern({sizeof(bsparse_pattern_desc), BSPARSE_BSR, rows, 1, 0, 1, 3, 3, offsets, columns});
+    const size_t bytes = size_t{3} * rows * 2;
+    void *values = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(values != MAP_FAILED);
+    uint16_t dense[] = {0, 0, 0};
+    for (int64_t block = 0; block < 3; ++block) {
+        static_cast<uint16_t *>(values)[block * rows] = static_cast<uint16_t>(block + 1);
+    }
+    CHECK(bsparse_unpack(context.get(), pattern.get(), BSPARSE_F16, values, nullptr, dense, 3, nullptr) == BSPARSE_OK);
+    CHECK(dense[0] == 1 && dense[1] == 2 && dense[2] == 3);
+    munmap(values, bytes);
+}
+#endif
+
 } // namespace
 
 int main() {
@@ -67,6 +90,9 @@ int main() {
             }
         }
         test_bad_arguments(context);
+#if defined(__unix__)
+        test_more_rows_than_an_int(context);
+#endif
     }
     return 0;
 }

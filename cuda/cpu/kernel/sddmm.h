@@ -9,7 +9,9 @@ struct SddmmScratch {
 };
 
 // Numbers, or pairs, of a row of all of a block column's strips: whole lanes.
-static inline int64_t padded_columns(const SddmmTask &task) { return (task.block_cols + kLanes - 1) / kLanes * kLanes; }
+static inline int64_t padded_columns(const SddmmTask &task) {
+    return (int64_t{task.block_cols} + kLanes - 1) / kLanes * kLanes;
+}
 
 // The strip of a group of columns, from `column` of block column `col` on.
 static inline char *strip_of(const SddmmTask &task, int64_t col, int64_t column) {
