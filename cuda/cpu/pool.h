@@ -39,9 +39,9 @@ private:
 using OpenMpParallel = void (*)(void (*body)(void *), void *data, unsigned threads, unsigned flags);
 
 // Where the process had loaded an OpenMP runtime before the context was made, as torch does, that runtime's threads run
-// the job: after each parallel region they spin for milliseconds, and threads of our own would not get the cores
-// (measured beside torch on two cores: half the speed). Elsewhere the pool has threads of its own, which start at the
-// first run that needs them and sleep between runs.
+// the job, unless the process was forked: after each parallel region they spin for milliseconds, and threads of our own
+// would not get the cores (measured beside torch on two cores: half the speed). Elsewhere the pool has threads of its
+// own, which start at the first run that needs them and sleep between runs.
 class Pool {
 public:
     explicit Pool(int threads);

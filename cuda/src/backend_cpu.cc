@@ -1,5 +1,8 @@
 // The CPU backend's seat in the backend table; the work is in cuda/cpu.
 #include <algorithm>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 #include <string>
 #include <thread>
 
@@ -14,6 +17,17 @@ namespace {
 constexpr int32_t kMostThreads = 1024; // far beyond any machine: a wrong number, not a wish
 
 int32_t devices() { return 1; }
+
+// Cores that the calling thread may use: fewer than there are under taskset, in containers, beside other workers.
+int32_t cores() {
+#if defined(__linux__)
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
+        return CPU_COUNT(&allowed);
+    }
+#endif
+    return static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+}
 
 void open(Context &context) {
     bsparse_context_desc &desc = context.desc;
@@ -36,7 +50,7 @@ void open(Context &context) {
                     desc.cpu_isa, cpu::isa_name(desc.cpu_isa), cpu::isa_name(cpu::best_isa()));
     }
     if (desc.threads == 0) {
-        desc.threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+        desc.threads = std::min(cores(), kMostThreads);
     }
     context.name = std::string("cpu ") + cpu::isa_name(desc.cpu_isa) + ", " + std::to_string(desc.threads) +
                    (desc.threads == 1 ? " thread" : " threads");

@@ -1,6 +1,14 @@
 // One plan run by several threads at once, contexts of 1, 2 and 3 threads, and runs before and after fork().
+// test_threads_openmp is the same with an OpenMP runtime in the process.
+#include <atomic>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 #include <vector>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 #if defined(__unix__)
 #include <sys/wait.h>
@@ -106,6 +114,40 @@ void test_two_contexts_at_once() {
     other.join();
 }
 
+#if defined(__linux__)
+void test_one_thread_for_each_core_allowed() {
+    std::thread([] {
+        cpu_set_t allowed, one;
+        CHECK(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
+        int first = 0;
+        while (!CPU_ISSET(first, &allowed)) {
+            ++first;
+        }
+        CPU_ZERO(&one);
+        CPU_SET(first, &one);
+        CHECK(sched_setaffinity(0, sizeof(one), &one) == 0); // of this thread alone
+        CHECK(std::strstr(bsparse_context_name(make_context(cpu_desc(0)).get()), ", 1 thread") != nullptr);
+    }).join();
+}
+#endif
+
+#if defined(__linux__) && defined(_OPENMP)
+int64_t threads_of_this_process() {
+    const std::filesystem::directory_iterator first("/proc/self/task"), end;
+    return std::distance(first, end);
+}
+
+// Where OpenMP has its threads already, the library makes none.
+void test_openmp_runs_the_work() {
+    std::atomic<int> team{0};
+#pragma omp parallel num_threads(3)
+    ++team;
+    CHECK(team == 3 && threads_of_this_process() == 3);
+    const Work work(BSPARSE_SPMM, 3);
+    CHECK(work.run() == work.expected && threads_of_this_process() == 3);
+}
+#endif
+
 #if defined(__unix__)
 // The child has none of the parent's threads and makes its own; the parent keeps its.
 void test_run_after_fork() {
@@ -125,9 +167,15 @@ void test_run_after_fork() {
 } // namespace
 
 int main() {
+#if defined(__linux__) && defined(_OPENMP)
+    test_openmp_runs_the_work(); // first: the other tests start threads
+#endif
     test_concurrent_runs();
     test_thread_counts_agree();
     test_two_contexts_at_once();
+#if defined(__linux__)
+    test_one_thread_for_each_core_allowed();
+#endif
 #if defined(__unix__)
     test_run_after_fork();
 #endif

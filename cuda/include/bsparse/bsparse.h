@@ -109,7 +109,7 @@ typedef struct bsparse_context_desc {
     size_t struct_size; /* sizeof(bsparse_context_desc); fields past it read as zero */
     bsparse_backend backend;
     int32_t device;          /* CUDA ordinal; 0 for the CPU */
-    int32_t threads;         /* CPU only: threads of one run, the caller's included; 0: one per core */
+    int32_t threads;         /* CPU only: threads of one run, the caller's included; 0: one per core it may use */
     bsparse_cpu_isa cpu_isa; /* CPU only, for tests; 0: the best there is */
 } bsparse_context_desc;
 
