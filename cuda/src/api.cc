@@ -3,7 +3,6 @@
 #include <memory>
 #include <new>
 #include <stdexcept>
-#include <system_error>
 
 #include "abi.h"
 #include "args.h"
@@ -41,8 +40,6 @@ template <class Work> bsparse_status guard(Work work) noexcept {
         return fail(BSPARSE_OUT_OF_MEMORY, "host memory ran out: free some, or use a smaller pattern");
     } catch (const std::length_error &) { // a vector larger than the address space
         return fail(BSPARSE_OUT_OF_MEMORY, "host memory cannot hold this pattern: use larger blocks or smaller sizes");
-    } catch (const std::system_error &error) { // a thread that could not start
-        return fail(BSPARSE_BACKEND_ERROR, error.what());
     } catch (const std::exception &error) {
         return fail(BSPARSE_INTERNAL, error.what());
     } catch (...) {
@@ -102,7 +99,7 @@ const char *bsparse_status_name(bsparse_status status) {
 const char *bsparse_last_error(void) { return last_error; }
 
 int32_t bsparse_backend_devices(bsparse_backend backend) {
-    return guard_value(0, [&] { return find_backend(backend)->devices(); });
+    return guard_value(0, [&] { return find_backend(backend, "backend")->devices(); });
 }
 
 // context
@@ -111,7 +108,7 @@ bsparse_status bsparse_context_create(bsparse_context **out, const bsparse_conte
     return guard([&] {
         require_out(out, "context");
         const bsparse_context_desc read = read_sized(desc);
-        const BackendOps *ops = find_backend(read.backend);
+        const BackendOps *ops = find_backend(read.backend, "context_desc.backend");
         auto context = std::make_unique<bsparse_context>(bsparse_context{{ops, read, "", nullptr}});
         ops->open(*context);
         *out = context.release();

@@ -21,7 +21,7 @@ struct Context {
     std::shared_ptr<void> state; // the backend's own: thread pool, device facts
 };
 
-// What a plan keeps. The backend's select fills kernel state; everything else is set by api.cc.
+// What a plan keeps. The backend's select fills kernel state; everything else is set by plan.cc.
 struct Plan {
     const Context *context;
     Pattern pattern;                   // the plan's own copy
@@ -48,7 +48,8 @@ struct BackendOps {
                    const void *metadata, void *dense, int64_t ld, void *stream);
 };
 
-const BackendOps *find_backend(bsparse_backend backend); // throws on an unknown number; never NULL
+// Never NULL: throws on an unknown number, which the caller knows as this field.
+const BackendOps *find_backend(bsparse_backend backend, const char *field);
 
 extern const BackendOps kCpuBackend;  // src/backend_cpu.cc
 extern const BackendOps kCudaBackend; // src/backend_cuda.cu, or src/backend_cuda_absent.cc

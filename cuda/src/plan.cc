@@ -28,12 +28,15 @@ bsparse_dtype resolve_dtype(bsparse_dtype given, bsparse_dtype otherwise, const 
         return otherwise;
     }
     check_dtype(given, field);
-    if (given != otherwise && given != BSPARSE_F32) {
-        unsupported("%s is %d (%s); with %s = %s it must be %s or f32: leave it 0 for %s", field, given,
-                    dtype_name(given), otherwise_field, dtype_name(otherwise), dtype_name(otherwise),
-                    dtype_name(otherwise));
+    if (given == otherwise || given == BSPARSE_F32) {
+        return given;
     }
-    return given;
+    if (otherwise == BSPARSE_F32) {
+        unsupported("%s is %d (%s); with %s = f32 it must be f32: leave it 0", field, given, dtype_name(given),
+                    otherwise_field);
+    }
+    unsupported("%s is %d (%s); with %s = %s it must be %s or f32: leave it 0 for %s", field, given, dtype_name(given),
+                otherwise_field, dtype_name(otherwise), dtype_name(otherwise), dtype_name(otherwise));
 }
 
 bsparse_order resolve_order(bsparse_order given, bsparse_order otherwise, const char *field) {
@@ -91,7 +94,8 @@ bsparse_plan_desc resolve(const bsparse_plan_desc &given) {
 } // namespace
 
 Plan make_plan(const Context &context, const Pattern &pattern, const bsparse_plan_desc &desc) {
-    Plan plan{&context, pattern, resolve(desc), nullptr};
+    const bsparse_plan_desc resolved = resolve(desc); // before the copy of the pattern, which may be large
+    Plan plan{&context, pattern, resolved, nullptr};
     context.ops->select(plan);
     return plan;
 }

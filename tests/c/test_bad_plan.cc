@@ -19,7 +19,7 @@ const BadInput kPlans[] = {
     {[](Inputs &i) { i.plan.out_dtype = 42; }, BSPARSE_INVALID_ARGUMENT, {"plan_desc.out_dtype is 42", "no dtype"}},
     {[](Inputs &i) { i.plan.out_dtype = BSPARSE_BF16; },
      BSPARSE_UNSUPPORTED,
-     {"plan_desc.out_dtype is 3 (bf16)", "dtype = f32", "leave it 0"}},
+     {"plan_desc.out_dtype is 3 (bf16)", "with dtype = f32 it must be f32: leave it 0"}},
     {[](Inputs &i) {
          i.plan.dtype = BSPARSE_BF16;
          i.plan.out_dtype = BSPARSE_F16;

@@ -112,8 +112,8 @@ def test_pattern_desc(change, kind, sentence):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"backend": 0}, r"backend is 0"),
-        ({"backend": 7}, r"backend is 7"),
+        ({"backend": 0}, r"context_desc.backend is 0"),
+        ({"backend": 7}, r"context_desc.backend is 7"),
         ({"cpu_isa": 99}, r"cpu_isa is 99, which is no instruction set"),
     ],
 )
