@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from report import TARGETS, environment, show_progress, table, write_jsonl
+from report import TARGETS, Disturbance, environment, show_progress, table, write_jsonl
 
 import bsparse_core as bc
 
@@ -221,11 +221,12 @@ def main(argv=None):
     total = len(arguments.products)
     for name in ("shapes", "blocks", "densities", "patterns", "dtypes"):
         total *= len(getattr(arguments, name))
-    rows, started = [], time.perf_counter()
+    rows, started, disturbance = [], time.perf_counter(), Disturbance()
     for case in make_cases(arguments):
         for product in arguments.products:
             rows.append(measure(context, case, product, arguments.rounds))
             show_progress(len(rows), total, started)
+    facts["taken by other processes"] = disturbance.share()
     text = table(rows, facts)
     print(text)
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -30,6 +31,35 @@ def environment(context_name, threads):
         "date": datetime.date.today().isoformat(),
         "command": " ".join(["python", *sys.argv]),
     }
+
+
+class Disturbance:
+    """How much of the cores other processes took meanwhile: above a few percent, two threads wait for each other."""
+
+    def __init__(self):
+        self.start = time.perf_counter(), self._busy(), self._own()
+
+    def share(self):
+        """0 to 1 since the start; None where the system does not say."""
+        started, busy, own = self.start
+        if busy is None:
+            return None
+        core_seconds = (time.perf_counter() - started) * os.cpu_count()
+        return round(max(0.0, (self._busy() - busy) - (self._own() - own)) / core_seconds, 3)
+
+    @staticmethod
+    def _busy():
+        """Core seconds since boot that were neither idle nor waiting, of all processes: see proc(5), /proc/stat."""
+        stat = Path("/proc/stat")
+        if not stat.exists():
+            return None
+        ticks = [int(number) for number in stat.read_text().splitlines()[0].split()[1:9]]
+        return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+
+    @staticmethod
+    def _own():
+        times = os.times()
+        return times.user + times.system
 
 
 def _processor():
