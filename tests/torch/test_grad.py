@@ -111,14 +111,56 @@ def test_no_grad_and_no_requires_grad():
     assert not F.block_sparse_linear(x.detach(), values.detach(), pattern, bias.detach(), "gelu").requires_grad
 
 
-@pytest.mark.parametrize("wanted", ["x", "values"])
-def test_double_backward_raises(wanted):
+@pytest.mark.parametrize(("wanted", "activation"), [("x", None), ("values", None), ("x", "relu"), ("values", "silu")])
+@pytest.mark.parametrize("loss", [torch.sum, lambda y: y.square().sum()], ids=["sum", "squares"])
+def test_double_backward_raises(wanted, activation, loss):
     pattern = BlockPattern.balanced((32, 32), 0.5, 16)
     x, values, bias = draw(pattern)
-    y = F.block_sparse_linear(x, values, pattern, bias).square().sum()
-    (grad,) = torch.autograd.grad(y, x if wanted == "x" else values, create_graph=True)
+    y = F.block_sparse_linear(x, values, pattern, bias, activation)
+    (grad,) = torch.autograd.grad(loss(y), x if wanted == "x" else values, create_graph=True)
     with pytest.raises(NotImplementedError, match="no double backward.*to_linear"):
         grad.sum().backward()
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh"])
+def test_second_derivative_by_bias_alone(activation):
+    """It needs no operator's second derivative, so it is served where torch has the activation's (silu: it raises)."""
+    pattern = BlockPattern.balanced((32, 32), 0.5, 16)
+    x, values, bias = (tensor.detach() for tensor in draw(pattern))
+    bias.requires_grad_()
+
+    def second(y):
+        (grad,) = torch.autograd.grad(y.square().sum(), bias, create_graph=True)
+        return torch.autograd.grad(grad.sum(), bias)
+
+    dense = torch.nn.functional.linear(x, F.unpack(values, pattern), bias)
+    sparse = F.block_sparse_linear(x, values, pattern, bias, activation)
+    torch.testing.assert_close(second(sparse), second(ACTIVATIONS[activation](dense)))
+
+
+def forward_mode(f, x):
+    with torch.autograd.forward_ad.dual_level():
+        f(torch.autograd.forward_ad.make_dual(x, x))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("activation", [None, "gelu"])
+@pytest.mark.parametrize(
+    "derive", [lambda f, x: torch.func.jvp(f, (x,), (x,)), lambda f, x: torch.func.jacfwd(f)(x), forward_mode]
+)
+def test_forward_mode_raises(derive, activation):
+    pattern = BlockPattern.balanced((32, 32), 0.5, 16)
+    x, values, bias = draw(pattern)
+    with pytest.raises(NotImplementedError, match="no forward-mode derivative.*use backward.*to_linear"):
+        derive(lambda x: F.block_sparse_linear(x, values, pattern, bias, activation), x.detach())
+
+
+@pytest.mark.parametrize("derive", [torch.func.grad, torch.func.jacrev])
+def test_functional_gradients_raise(derive):
+    pattern = BlockPattern.balanced((32, 32), 0.5, 16)
+    x, values, bias = draw(pattern)
+    with pytest.raises(NotImplementedError, match="no gradients inside torch.func.*use backward.*to_linear"):
+        derive(lambda x: F.block_sparse_linear(x, values, pattern, bias).sum())(x.detach())
 
 
 def test_expanded_and_transposed_gradients():

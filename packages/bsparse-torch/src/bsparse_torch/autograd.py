@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from bsparse_torch import ops
 
@@ -40,7 +41,8 @@ class _Linear(torch.autograd.Function):
         needs_x, needs_values = ctx.needs_input_grad[:2]
         kept = x if needs_values else None, values if needs_x else None, aux if keep_aux else None
         ctx.save_for_backward(*kept, row_offsets, col_indices)
-        ctx.mark_non_differentiable(aux)
+        if not keep_aux:
+            ctx.mark_non_differentiable(aux)
         ctx.set_materialize_grads(False)
         ctx.pattern = key, out_features, in_features
         ctx.block = values.shape[1], values.shape[2]
@@ -49,12 +51,16 @@ class _Linear(torch.autograd.Function):
         return y, aux
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, dy: Tensor | None, daux: Tensor | None) -> tuple[Tensor | None, ...]:
         dx = dvalues = dbias = None
-        if dy is not None:
-            x, values, aux, row_offsets, col_indices = ctx.saved_tensors
+        x, values, aux, row_offsets, col_indices = ctx.saved_tensors
+        da = dy  # [..., out_features]
+        if dy is not None and ctx.activation != "none":
+            da = ACTIVATION_GRADS[ctx.activation](dy, aux)
+        if daux is not None:  # where the gradient above is differentiated again
+            da = daux if da is None else da + daux
+        if da is not None:
             needs_x, needs_values, needs_bias = ctx.needs_input_grad[:3]
-            da = dy if ctx.activation == "none" else ACTIVATION_GRADS[ctx.activation](dy, aux)  # [..., out_features]
             if needs_x:
                 dx = ops.grad_input(da, values, row_offsets, col_indices, *ctx.pattern)
             if needs_values:
@@ -70,9 +76,23 @@ def _below_autograd(*inputs: Any) -> tuple[Tensor, Tensor]:
 
 
 def _linear(*inputs: Any) -> tuple[Tensor, Tensor]:
-    if torch.is_grad_enabled() and any(isinstance(entry, Tensor) and entry.requires_grad for entry in inputs[:3]):
-        return _Linear.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
-    return _below_autograd(*inputs)
+    if forward_ad._current_level >= 0 and any(_has_tangent(entry) for entry in inputs[:3]):
+        raise NotImplementedError(
+            "bsparse has no forward-mode derivative (torch.func.jvp, jacfwd, dual numbers): use backward(), or convert "
+            "the layer with to_linear()"
+        )
+    if not (torch.is_grad_enabled() and any(isinstance(e, Tensor) and e.requires_grad for e in inputs[:3])):
+        return _below_autograd(*inputs)
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise NotImplementedError(
+            "bsparse has no gradients inside torch.func (grad, vjp, jacrev): use backward() or torch.autograd.grad, or "
+            "convert the layer with to_linear()"
+        )
+    return _Linear.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _has_tangent(entry: Any) -> bool:
+    return isinstance(entry, Tensor) and forward_ad.unpack_dual(entry).tangent is not None
 
 
 def _no_double_backward(ctx: Any, *grads: Tensor | None) -> None:
