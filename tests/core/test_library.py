@@ -97,6 +97,10 @@ def test_main_tells_what_runs():
     assert "cuda" in told
 
 
+def test_main_runs_without_docstrings():
+    assert "Versions, backends, devices" in python("-OO", "-m", "bsparse_core", "--help")
+
+
 @pytest.mark.parametrize(
     ("option", "holds"),
     [("--include", "bsparse/bsparse.h"), ("--cmake-dir", "bsparse-config.cmake"), ("--lib", "")],

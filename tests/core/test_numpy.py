@@ -172,7 +172,10 @@ VALUES = np.zeros((CASE.blocks, 16, 16), np.float32)
         (lambda p: bn.spmm(p, VALUES, X[0]), r"x has shape \[45\]; it must be \[tokens, 45\]"),
         (lambda p: bn.spmm(p, VALUES, X[None]), r"x has shape \[1, 3, 45\]"),
         (lambda p: bn.spmm_t(p, VALUES, X), r"dy has shape \[3, 45\]; it must be \[tokens, 70\], \[tokens, rows\]"),
-        (lambda p: bn.spmm(p, VALUES[1:], X), r"values has shape .*; it must be \[10, 16, 16\].*use pack"),
+        (
+            lambda p: bn.spmm(p, VALUES[1:], X),
+            r"values has shape .*; it must be \[10, 16, 16\].*as pack gives them: pass",
+        ),
         (lambda p: bn.spmm(p, VALUES, X.astype("f8")), r"x has dtype float64, values has float32; both need the same"),
         (lambda p: bn.spmm(p, VALUES, X.tolist()), r"x is a list; it must be a NumPy array"),
         (lambda p: bn.spmm(p, VALUES.astype(int), X), r"values has dtype int64; it must be one of float32, .*astype"),

@@ -1,6 +1,7 @@
 """Pattern: what it takes, what it is, what it refuses."""
 
 import copy
+import ctypes
 import pickle
 import subprocess
 import sys
@@ -23,6 +24,9 @@ FORMS = {
     "numpy_int32": lambda items: np.array(items, np.int32),
     "numpy_int64": lambda items: np.array(items, np.int64),
     "numpy_uint8": lambda items: np.array(items, np.uint8),
+    "ctypes_int": lambda items: (ctypes.c_int * len(items))(*items),
+    "numpy_other_byte_order": lambda items: np.array(items, ">i4"),
+    "generator": lambda items: (item for item in items),
     "numpy_strided": lambda items: np.repeat(np.array(items), 2)[::2],
     "numpy_scalars": lambda items: [np.int64(item) for item in items],
 }
@@ -142,6 +146,8 @@ def test_pickles_and_copies(again):
         ({"row_offsets": [0, 2, 1, 3]}, r"row_offsets\[2\] is 1 after row_offsets\[1\] = 2; offsets must not decrease"),
         ({"row_offsets": [0, 1, 1, 2]}, r"row_offsets\[3\] is 2, but .*blocks is 3.*make them equal"),
         ({"row_offsets": [0, 1, 1, 2**31]}, r"row_offsets holds 2147483648; it must fit in 32 bits"),
+        ({"row_offsets": (item for item in [0, 2**40])}, r"row_offsets holds 1099511627776; it must fit in 32 bits"),
+        ({"col_indices": np.zeros(3, "M8[s]")}, r"col_indices is a buffer that cannot be read .*: pass int32"),
         (
             {"row_offsets": [[0, 1], [1, 3]]},
             r"row_offsets is \[\[0, 1\], \[1, 3\]\]; it must be a sequence of integers",
@@ -180,6 +186,8 @@ def test_reserved_formats(format):
         ([], None, r"mask has rows of \[\] entries"),
         ([True], None, r"mask is \[True\]; it must be 2-D and bool"),
         (3, None, r"mask is 3; it must be 2-D and bool"),
+        ([[np.ones(2, bool)]], None, r"mask is \[\[array\(.*it must be 2-D and bool"),
+        (np.zeros((2, 2), "M8[s]"), None, r"mask is a buffer that cannot be read .*: pass a bool array"),
         ([[True]], (9, 8), r"mask has shape \(1, 1\); a matrix of 9 x 8 in blocks of 8 x 8 needs \(2, 1\)"),
         ([[True]], (0, 8), r"shape\[0\] is 0; it must be at least 1"),
         ([[True]], 8, r"shape is 8; it must be a pair \(rows, cols\)"),

@@ -85,6 +85,19 @@ def test_refuses(cpu, change, kind, sentence):
             make(cpu, pattern_of(CASE), **(GOOD | change))
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"context": "cpu"}, r"context is 'cpu'; it must be a Context: pass bsparse_core.Context\(...\)"),
+        ({"pattern": [[1]]}, r"pattern is \[\[1\]\]; it must be a Pattern: pass bsparse_core.Pattern\(...\)"),
+    ],
+)
+def test_refuses_other_objects(cpu, change, sentence):
+    for make in (bc.Plan, bc.Plan.supports):
+        with pytest.raises(bc.InvalidArgument, match=sentence):
+            make(**({"context": cpu, "pattern": pattern_of(CASE)} | GOOD | change))
+
+
 def test_supports_says_nothing_where_it_does(cpu):
     assert bc.Plan.supports(cpu, pattern_of(CASE), **GOOD) is None
 
@@ -94,9 +107,12 @@ def test_flags_that_the_cpu_need_not_heed(cpu):
 
 
 @pytest.mark.parametrize("tokens", [-1, 2**62])
-def test_kernel_refuses_tokens(cpu, tokens):
-    with pytest.raises(bc.InvalidArgument, match=rf"tokens is {tokens};"):
-        bc.Plan(cpu, pattern_of(CASE), **GOOD).kernel(tokens)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])  # f64 needs no workspace
+def test_refuses_tokens(cpu, tokens, dtype):
+    plan = bc.Plan(cpu, pattern_of(CASE), op="spmm", dtype=dtype)
+    for ask in (plan.kernel, plan.workspace_bytes):
+        with pytest.raises(bc.InvalidArgument, match=rf"tokens is {tokens};"):
+            ask(tokens)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +124,9 @@ def test_kernel_refuses_tokens(cpu, tokens):
         ({"tokens": 1.5}, r"args.tokens is 1.5; it must be an integer of 64 bits"),
         ({"tokens": None}, r"args.tokens is None; it must be an integer of 64 bits"),
         ({"b": 0}, r"args.b is NULL; a matrix \[45, 6\] of f32 is needed"),
-        ({"b": "x"}, r"args.b is 'x'; it must be an integer of 64 bits"),
+        ({"tokens": np.ones(2, int)}, r"args.tokens is array\(\[1, 1\]\); it must be an integer of 64 bits"),
+        ({"b": "x"}, r"args.b is 'x'; it must be an address, an int"),
+        ({"b": -64}, r"args.b is -64; it must be an address, an int"),
         ({"values": 0}, r"args.s_values is NULL; \d+ elements of f32 are needed"),
         ({"d": 0}, r"args.d is NULL; a matrix \[70, 6\] of f32 is needed"),
         ({"ldb": 44}, r"args.ldb is 44; with args.b \[45, 6\] column-major it must be at least 45"),
@@ -117,7 +135,9 @@ def test_kernel_refuses_tokens(cpu, tokens):
         ({"ldb": 2**62}, r"args.ldb is 4611686018427387904.*exceed the address space"),
         ({"alpha": "1"}, r"args.alpha is '1'; it must be a number"),
         ({"beta": 1.0}, r"args.c \(beta is not 0\) is NULL"),
-        ({"stream": 1.5}, r"stream is 1.5; it must be an address, an int"),
+        ({"stream": 1.5}, r"stream is 1.5; it must be an address, an int: pass 0"),
+        ({"workspace": -64}, r"workspace is -64; it must be an address, 0 to 2\*\*64 - 1"),
+        ({"workspace": 2**64}, r"workspace is 18446744073709551616; it must be an address"),
     ],
     ids=lambda change: next(iter(change)) if isinstance(change, dict) else "",
 )

@@ -44,6 +44,9 @@ def test_sizes(dtype):
         ({"dense": 0}, r"dense is NULL.*\[70, 45\] of f32.*pass its address"),
         ({"values": 0}, r"values is NULL; \d+ elements of f32.*pass their address"),
         ({"values": "x"}, r"values is 'x'; it must be an address, an int"),
+        ({"values": -8}, r"values is -8; it must be an address, 0 to 2\*\*64 - 1"),
+        ({"context": None}, r"context is None; it must be a Context"),
+        ({"pattern": None}, r"pattern is None; it must be a Pattern"),
         ({"ld": 44}, r"ld is 44.*at least 45"),
         ({"ld": 2**63}, r"ld is 9223372036854775808; it must fit in 64 bits"),
         ({"ld": 1.5}, r"ld is 1.5; it must be an integer"),
@@ -55,8 +58,15 @@ def test_sizes(dtype):
 def test_bad_arguments(cpu, function, change, sentence):
     case = named("ragged")
     values, dense = np.zeros((case.blocks, *case.block), np.float32), np.zeros(case.shape, np.float32)
-    good = {"dtype": "f32", "dense": address(dense), "ld": case.cols, "values": address(values)}
+    good = {
+        "context": cpu,
+        "pattern": pattern_of(case),
+        "dtype": "f32",
+        "dense": address(dense),
+        "ld": case.cols,
+        "values": address(values),
+    }
     with pytest.raises(bc.BsparseError, match=sentence):
-        function(cpu, pattern_of(case), **(good | change))
+        function(**(good | change))
     assert not values.any()
     assert not dense.any()

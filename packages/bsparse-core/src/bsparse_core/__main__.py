@@ -1,4 +1,4 @@
-"""python -m bsparse_core: versions, backends, devices and what each can run; or the paths that a C build needs."""
+"""What `python -m bsparse_core` prints."""
 
 import argparse
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import bsparse_core as bc
 from bsparse_core._library import PATH, ROOT, lib
 
+DESCRIPTION = "Versions, backends, devices and what each can run; or the paths that a C build needs."
 PATHS = {"include": ROOT / "include", "cmake-dir": ROOT / "lib" / "cmake" / "bsparse", "lib": PATH}
 
 
@@ -35,7 +36,7 @@ def describe_backend(backend: bc.Backend) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bsparse_core", description=__doc__.split(": ", 1)[1])
+    parser = argparse.ArgumentParser(prog="python -m bsparse_core", description=DESCRIPTION)
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--include", action="store_true", help="print the folder of bsparse/bsparse.h")
     chosen.add_argument("--cmake-dir", action="store_true", help="print the folder for -Dbsparse_DIR=")

@@ -28,9 +28,10 @@ def integer(field: str, value: Any, bits: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise InvalidArgument(f"{field} is {value!r}; it must be an integer") from None
+        raise InvalidArgument(f"{field} is {value!r}; it must be an integer: pass an int") from None
     if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
-        raise InvalidArgument(f"{field} is {number}; it must fit in {bits} bits")
+        rule = f"it must fit in {bits} bits: pass -2**{bits - 1} to 2**{bits - 1} - 1"
+        raise InvalidArgument(f"{field} is {number}; {rule}")
     return number
 
 
@@ -47,12 +48,21 @@ def describe(name: str, **fields: Any) -> Any:
 
 def address(field: str, value: Any) -> Any:
     """An address given as an int, as a void pointer. Raises InvalidArgument naming the field."""
-    if not value:
-        return ffi.NULL
     try:
-        return ffi.cast(_ADDRESS, operator.index(value))
+        number = operator.index(value)
     except TypeError:
-        raise InvalidArgument(f"{field} is {value!r}; it must be an address, an int") from None
+        raise InvalidArgument(f"{field} is {value!r}; it must be an address, an int: pass 0 for none") from None
+    if not 0 <= number < 2**64:
+        raise InvalidArgument(f"{field} is {number}; it must be an address, 0 to 2**64 - 1: pass 0 for none")
+    return ffi.cast(_ADDRESS, number) if number else ffi.NULL
+
+
+def handle(field: str, value: Any, kind: type[Frozen]) -> Any:
+    """The C handle of a Context or Pattern. Raises InvalidArgument, naming the field, where value is none of kind."""
+    if not isinstance(value, kind):
+        name = kind.__name__
+        raise InvalidArgument(f"{field} is {value!r}; it must be a {name}: pass bsparse_core.{name}(...)")
+    return value._handle  # type: ignore[attr-defined]
 
 
 def create(function: Any, destroy: Any, *arguments: Any) -> Any:

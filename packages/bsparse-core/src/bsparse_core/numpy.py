@@ -235,7 +235,9 @@ def _out_kind(kind: DType, out_dtype: DType | str | None) -> DType:
 def _out_numpy(kind: DType, out: DType, dtype: "np.dtype[Any]") -> "np.dtype[Any]":
     """The NumPy dtype of a result: that of the operands, or the one that C's rule leaves: float32."""
     if out not in (kind, DType.F32):
-        raise InvalidArgument(f"out_dtype is {out}; with operands of {kind} it must be {kind} or f32")
+        raise InvalidArgument(
+            f"out_dtype is {out}; with operands of {kind} it must be {kind} or f32: leave it out for {kind}"
+        )
     return dtype if out is kind else np.dtype(np.float32)
 
 
@@ -244,20 +246,22 @@ def _bias_kind(bias: Array, out: DType, y: Array) -> DType:
         return out
     if bias.dtype == np.float32:
         return DType.F32
-    raise InvalidArgument(f"bias has dtype {bias.dtype}; it must be {y.dtype}, as the result, or float32")
+    raise InvalidArgument(f"bias has dtype {bias.dtype}; it must be {y.dtype}, as the result, or float32: use astype")
 
 
 def _require_values(pattern: Pattern, values: Array) -> None:
     shape = (pattern.blocks, *pattern.block)
-    _require_shape("values", values, shape, "the pattern's blocks: use pack(pattern, dense)")
+    _require_shape("values", values, shape, "the pattern's blocks, as pack gives them")
 
 
 def _require_shape(name: str, array: Array, shape: tuple[int | None, ...], meaning: str) -> None:
     if not isinstance(array, np.ndarray):
-        raise InvalidArgument(f"{name} is a {type(array).__name__}; it must be a NumPy array")
+        raise InvalidArgument(f"{name} is a {type(array).__name__}; it must be a NumPy array: use np.asarray")
     if array.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, array.shape, strict=True)):
         wanted = ", ".join("tokens" if n is None else str(n) for n in shape)
-        raise InvalidArgument(f"{name} has shape {list(array.shape)}; it must be [{wanted}], {meaning}")
+        raise InvalidArgument(
+            f"{name} has shape {list(array.shape)}; it must be [{wanted}], {meaning}: pass an array of that shape"
+        )
 
 
 def _require_same_dtype(name: str, array: Array, other_name: str, other: Array) -> None:

@@ -15,7 +15,8 @@ from bsparse_core.types import DType, Format
 Integers = Any  # a sequence of int, or a buffer of any integer type: array, memoryview, NumPy array
 Block = int | tuple[int, int]
 
-_INTEGER_FORMATS = frozenset("bBhHiIlLqQnN")
+# Of buffers, as the struct module writes them: any byte order.
+_INTEGER_FORMATS = {order + code for order in ("", "@", "=", "<", ">", "!") for code in "bBhHiIlLqQ"} | {"n", "N"}
 
 
 class Pattern(Frozen):
@@ -103,7 +104,7 @@ class Pattern(Frozen):
         if shape is None:
             shape = grid[0] * pair[0], grid[1] * pair[1]
         if not isinstance(shape, Sequence) or len(shape) != 2:
-            raise InvalidArgument(f"shape is {shape!r}; it must be a pair (rows, cols)")
+            raise InvalidArgument(f"shape is {shape!r}; it must be a pair (rows, cols): pass the matrix's shape")
         rows, cols = shape
         needed = (-(-_positive("shape[0]", rows) // pair[0]), -(-_positive("shape[1]", cols) // pair[1]))
         if grid != needed:
@@ -159,7 +160,7 @@ class Pattern(Frozen):
 def _positive(field: str, value: Any) -> int:
     number = integer(field, value, 64)
     if number < 1:
-        raise InvalidArgument(f"{field} is {number}; it must be at least 1")
+        raise InvalidArgument(f"{field} is {number}; it must be at least 1: pass a size in elements")
     return number
 
 
@@ -168,7 +169,9 @@ def _pair(block: Any) -> tuple[int, int]:
     if not isinstance(block, Sequence):
         block = (block, block)
     if len(block) != 2:
-        raise InvalidArgument(f"block is {block!r}; it must be an int or a pair (block_rows, block_cols)")
+        raise InvalidArgument(
+            f"block is {block!r}; it must be an int or a pair (block_rows, block_cols): pass (64, 64)"
+        )
     return _positive("block[0]", block[0]), _positive("block[1]", block[1])
 
 
@@ -176,24 +179,35 @@ def _int32(field: str, values: Integers) -> memoryview:
     """A read-only int32 copy of 1-D integers."""
     if values is None:
         raise InvalidArgument(f"{field} is missing; pass a sequence of integers, or use Pattern.from_mask")
+    items: Any
     try:
         view = memoryview(values)
     except TypeError:
-        items = values
+        items = _items(field, values)
+    except ValueError as error:  # NumPy's dates, a released memoryview
+        raise InvalidArgument(f"{field} is a buffer that cannot be read ({error}): pass int32") from None
     else:
         if view.ndim != 1 or view.format not in _INTEGER_FORMATS:
             raise InvalidArgument(
                 f"{field} is {view.ndim}-D of type {view.format!r}; it must be 1-D and hold integers: pass int32"
             )
-        items = view.tolist()
+        order, code = view.format[:-1], view.format[-1]
+        items = struct.unpack(f"{order}{len(view)}{code}", view.tobytes())
     try:
         copy = array("i", items)
     except OverflowError:
         beyond = next(item for item in items if not -(2**31) <= item < 2**31)
-        raise InvalidArgument(f"{field} holds {beyond}; it must fit in 32 bits") from None
+        raise InvalidArgument(f"{field} holds {beyond}; it must fit in 32 bits: pass int32") from None
     except TypeError:
-        raise InvalidArgument(f"{field} is {items!r}; it must be a sequence of integers") from None
+        raise InvalidArgument(f"{field} is {items!r}; it must be a sequence of integers: pass int32") from None
     return memoryview(copy.tobytes()).cast("i")
+
+
+def _items(field: str, values: Any) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError:
+        raise InvalidArgument(f"{field} is {values!r}; it must be a sequence of integers: pass int32") from None
 
 
 def _mask_rows(mask: Any) -> list[list[bool]]:
@@ -202,6 +216,8 @@ def _mask_rows(mask: Any) -> list[list[bool]]:
         view: Any = memoryview(mask)
     except TypeError:
         lines = _mask_lists(mask)
+    except ValueError as error:
+        raise InvalidArgument(f"mask is a buffer that cannot be read ({error}): pass a bool array") from None
     else:
         if view.ndim != 2 or view.format != "?":
             raise InvalidArgument(
@@ -211,7 +227,9 @@ def _mask_rows(mask: Any) -> list[list[bool]]:
         lines = view.tolist()
     lengths = sorted({len(line) for line in lines})
     if len(lengths) != 1 or not lengths[0]:
-        raise InvalidArgument(f"mask has rows of {lengths} entries; all need the same, at least 1")
+        raise InvalidArgument(
+            f"mask has rows of {lengths} entries; all need the same, at least 1: add False to short ones"
+        )
     return lines
 
 
@@ -219,9 +237,11 @@ def _mask_lists(mask: Any) -> list[list[bool]]:
     """The rows of a nested sequence that holds nothing but True and False."""
     try:
         lines = [list(line) for line in mask]
-    except TypeError:
-        raise InvalidArgument(f"mask is {mask!r}; it must be 2-D and bool, one entry a block") from None
-    wrong = [entry for line in lines for entry in line if entry not in (False, True)]
+        wrong = [entry for line in lines for entry in line if entry not in (False, True)]
+    except (TypeError, ValueError):  # less than 2-D; entries that are arrays themselves
+        raise InvalidArgument(
+            f"mask is {mask!r}; it must be 2-D and bool, one entry a block: pass lists of bool"
+        ) from None
     if wrong:
-        raise InvalidArgument(f"mask holds {wrong[0]!r}; it must hold True or False, one entry a block")
+        raise InvalidArgument(f"mask holds {wrong[0]!r}; it must hold True or False, one entry a block: pass x != 0")
     return lines

@@ -3,7 +3,7 @@
 import struct
 from typing import Any
 
-from bsparse_core._handle import Frozen, address, create, describe, integer
+from bsparse_core._handle import Frozen, address, create, describe, handle, integer
 from bsparse_core._library import ffi, lib, text
 from bsparse_core.context import Context
 from bsparse_core.errors import InvalidArgument, check
@@ -13,10 +13,10 @@ from bsparse_core.types import DType, Epilogue, Op, Order
 
 def _args_format() -> str:
     """The struct format of bsparse_args, from its fields as cffi laid them out."""
-    codes = {"size_t": "N", "int64_t": "q", "double": "d"}
+    codes = {"size_t": "N", "int64_t": "q", "double": "d"}  # pointers too are "N": "P" takes negative numbers
     form = "@"
     for name, field in ffi.typeof("bsparse_args").fields:
-        form += "P" if field.type.kind == "pointer" else codes[field.type.cname]
+        form += "N" if field.type.kind == "pointer" else codes[field.type.cname]
         if struct.calcsize(form) - ffi.sizeof(field.type) != field.offset:
             raise ImportError(f"bsparse_args.{name} lies at {field.offset}; {form!r} puts it elsewhere")
     return form
@@ -82,6 +82,7 @@ class Plan(Frozen):
         d_order: Order | str | None = None,
         flags: int = 0,
     ) -> None:
+        handles = handle("context", context, Context), handle("pattern", pattern, Pattern)
         description = _describe(
             op=op,
             dtype=dtype,
@@ -98,14 +99,13 @@ class Plan(Frozen):
         self.op, self.dtype = Op(description.op), DType(description.dtype)
         self.out_dtype = DType(description.out_dtype or description.dtype)
         self.epilogue = Epilogue(description.epilogue)
-        self._handle = create(
-            lib.bsparse_plan_create, lib.bsparse_plan_destroy, context._handle, pattern._handle, description
-        )
+        self._handle = create(lib.bsparse_plan_create, lib.bsparse_plan_destroy, *handles, description)
 
     @staticmethod
     def supports(context: Context, pattern: Pattern, **request: Any) -> None:
         """Raises what Plan(context, pattern, **request) would raise, without making the plan."""
-        check(lib.bsparse_plan_supports(context._handle, pattern._handle, _describe(**request)))
+        handles = handle("context", context, Context), handle("pattern", pattern, Pattern)
+        check(lib.bsparse_plan_supports(*handles, _describe(**request)))
 
     @property
     def schedule_bytes(self) -> int:
@@ -113,11 +113,14 @@ class Plan(Frozen):
         return int(lib.bsparse_plan_schedule_bytes(self._handle))
 
     def workspace_bytes(self, tokens: int) -> int:
-        """Bytes of scratch that one run needs, aligned to 64; 0 for tokens that run refuses."""
-        return int(lib.bsparse_plan_workspace_bytes(self._handle, integer("tokens", tokens, 64)))
+        """Bytes of scratch that one run needs, aligned to 64. Raises InvalidArgument for tokens that run refuses."""
+        size = int(lib.bsparse_plan_workspace_bytes(self._handle, integer("tokens", tokens, 64)))
+        if size == 0:  # C's answer to what it refuses, too
+            self.kernel(tokens)
+        return size
 
     def kernel(self, tokens: int) -> str:
-        """The name of the kernel that serves this many tokens. Raises InvalidArgument where tokens is negative."""
+        """The name of the kernel that serves this many tokens. Raises InvalidArgument for tokens that run refuses."""
         name = text(lib.bsparse_plan_kernel(self._handle, integer("tokens", tokens, 64)))
         if not name:
             raise InvalidArgument(text(lib.bsparse_last_error()))
@@ -168,7 +171,7 @@ class Plan(Frozen):
         )  # fmt: skip
         try:
             args = ffi.from_buffer(_ARGS, _PACK(*fields))
-        except struct.error:
+        except (struct.error, TypeError):
             raise _misfit(fields) from None
         check(
             lib.bsparse_plan_run(
@@ -218,7 +221,7 @@ def _misfit(fields: tuple[Any, ...]) -> InvalidArgument:
     for code, name, value in zip(_FORMAT[1:], _FIELDS, fields, strict=True):
         try:
             struct.pack(code, value)
-        except struct.error:
-            wanted = "a number" if code == "d" else "an integer of 64 bits"
+        except (struct.error, TypeError):
+            wanted = {"d": "a number", "q": "an integer of 64 bits", "N": "an address, an int"}[code]
             return InvalidArgument(f"args.{name} is {value!r}; it must be {wanted}")
     raise AssertionError("every field fits alone, but not together")

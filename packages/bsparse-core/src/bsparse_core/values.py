@@ -1,6 +1,6 @@
 """Dense matrices to stored values and back, on memory at addresses."""
 
-from bsparse_core._handle import address, integer
+from bsparse_core._handle import address, handle, integer
 from bsparse_core._library import ffi, lib
 from bsparse_core.context import Context
 from bsparse_core.errors import check
@@ -20,8 +20,8 @@ def pack_values(
     """
     check(
         lib.bsparse_pack(
-            context._handle,
-            pattern._handle,
+            handle("context", context, Context),
+            handle("pattern", pattern, Pattern),
             DType.of("dtype", dtype),
             address("dense", dense),
             integer("ld", ld, 64),
@@ -38,8 +38,8 @@ def unpack_values(
     """The inverse of pack_values; writes zeros where no block is stored."""
     check(
         lib.bsparse_unpack(
-            context._handle,
-            pattern._handle,
+            handle("context", context, Context),
+            handle("pattern", pattern, Pattern),
             DType.of("dtype", dtype),
             address("values", values),
             ffi.NULL,
