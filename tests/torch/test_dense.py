@@ -105,3 +105,17 @@ def test_weight_answers_dtype_device_and_shape():
 def test_weight_refuses_to_compute(use):
     with pytest.raises(Unsupported, match="no dense weight is stored.*layer.values.*to_dense"):
         use(BlockSparseLinear(32, 32, block=16).weight)
+
+
+@torch.no_grad()
+def test_torchs_transformer_layer_takes_its_ordinary_path():
+    """In evaluation it looks at its Linears' weights for a fast path of its own."""
+    encoder = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True).eval()
+    x = torch.randn(2, 5, 32)
+    with torch.enable_grad():
+        expected = encoder(x)
+    encoder.linear1, encoder.linear2 = (
+        BlockSparseLinear.from_linear(linear, density=1.0, block=16) for linear in (encoder.linear1, encoder.linear2)
+    )
+    torch.testing.assert_close(nn.TransformerEncoder(encoder, 1, enable_nested_tensor=False)(x), expected)
+    torch.testing.assert_close(encoder(x), expected)

@@ -144,6 +144,17 @@ def test_formats_of_later_versions(format):
         BlockSparseLinear.from_linear(nn.Linear(64, 64), format=format)
 
 
+@pytest.mark.parametrize("module", [nn.Conv2d(4, 4, 1), nn.Embedding(24, 16), nn.Identity(), torch.ones(16, 24)])
+def test_from_what_is_no_linear(module):
+    with pytest.raises(InvalidArgument, match=f"linear is a {type(module).__name__}; it must be an nn.Linear: copy"):
+        BlockSparseLinear.from_linear(module)
+
+
+def test_from_a_linear_without_values():
+    with pytest.raises(InvalidArgument, match="linear.weight is on the meta device and holds no values: load it"):
+        BlockSparseLinear.from_linear(nn.Linear(24, 16, device="meta"))
+
+
 def test_a_dense_layer_of_another_dtype():
     linear = nn.Linear(24, 16, dtype=torch.complex64)
     with pytest.raises(InvalidArgument, match="dtype is torch.complex64; it must be torch.float32"):

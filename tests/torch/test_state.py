@@ -1,6 +1,7 @@
 """state_dict: its keys, loading it into another pattern, moving between devices, and what is refused."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -177,6 +178,39 @@ def test_buffers_written_from_outside_need_a_refresh():
     other.refresh_pattern()
     x = torch.randn(3, 45)
     assert torch.equal(other(x), layer(x))
+
+
+def write(layer, other):
+    """Writes one layer's tensors into another's, as DistributedDataParallel does."""
+    with torch.no_grad():
+        for name, tensor in other.state_dict().items():
+            if name != "_extra_state":
+                layer.state_dict()[name].copy_(tensor)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_a_copied_layer_notices_the_first_writing_too(copied):
+    layer, other, x = make(), make(), torch.randn(3, 45)
+    layer(x)
+    layer = copied(layer)
+    layer(x)
+    write(layer, other)
+    assert torch.equal(layer(x), other(x))
+
+
+def test_a_layer_that_was_written_to_is_copied_as_written():
+    layer, other, x = make(), make(), torch.randn(3, 45)
+    layer(x)
+    write(layer, other)
+    assert torch.equal(copy.deepcopy(layer)(x), other(x))
+
+
+def test_layers_of_one_pattern_have_buffers_of_their_own():
+    pattern = BlockPattern.random((70, 45), 0.5, 16)
+    model = nn.Sequential(BlockSparseLinear(45, 70, pattern=pattern), BlockSparseLinear(45, 70, block=16))
+    model[1].set_pattern(pattern)
+    addresses = {buffer.data_ptr() for buffer in [*model.buffers(), pattern.row_offsets, pattern.col_indices]}
+    assert len(addresses) == 6
 
 
 @pytest.mark.parametrize("make_optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])

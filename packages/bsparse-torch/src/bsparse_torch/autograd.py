@@ -92,7 +92,9 @@ def _linear(*inputs: Any) -> tuple[Tensor, Tensor]:
 
 
 def _has_tangent(entry: Any) -> bool:
-    return isinstance(entry, Tensor) and forward_ad.unpack_dual(entry).tangent is not None
+    if not isinstance(entry, Tensor):
+        return False
+    return forward_ad.unpack_dual(entry).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def _no_double_backward(ctx: Any, *grads: Tensor | None) -> None:

@@ -69,6 +69,16 @@ class PatternBuffers(nn.Module):
         if name in ("row_offsets", "col_indices"):
             self._pattern = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What copy and pickle ask for: a pattern that other processes wrote to is read before it is copied."""
+        self._notice_writing()
+        return self.__dict__.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        if self._pattern is not None:
+            self._bind(self._pattern)  # its tensors are new ones, whose versions count anew
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "PatternBuffers":
         """What .to(), .cuda() and to_empty() call. The buffers follow, and are filled anew from the host's pattern."""
         pattern, before = self._pattern, (self.row_offsets, self.col_indices)

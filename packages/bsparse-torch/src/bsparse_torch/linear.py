@@ -54,7 +54,7 @@ class BlockSparseLinear(PatternBuffers):
         check_format(format)
         made = _make_pattern((out_features, in_features), density, block, pattern, generator)
         self._build(in_features, out_features, made.blocks, made.block, bias, device, dtype)
-        self._bind(made.to(self.values.device))
+        self._bind(made.copied_to(self.values.device))  # its own tensors: other layers may have the same pattern
         self.reset_parameters(generator)
 
     def _build(
@@ -116,6 +116,13 @@ class BlockSparseLinear(PatternBuffers):
         dtype, device, requires_grad and the training flag are those of linear; nothing is shared with it.
         """
         check_format(format)
+        if not isinstance(linear, nn.Linear):
+            raise InvalidArgument(
+                f"linear is a {type(linear).__name__}; it must be an nn.Linear: copy its weight, "
+                "[out_features, in_features], into one"
+            )
+        if linear.weight.is_meta:
+            raise InvalidArgument("linear.weight is on the meta device and holds no values: load it, then try again")
         weight, pair = linear.weight, masks.block_pair(block)
         if mask is None:
             mask = masks.choose_blocks(weight, pair, density, choose)
@@ -226,7 +233,7 @@ class BlockSparseLinear(PatternBuffers):
             pattern = BlockPattern.from_mask(pattern, self.block, (self.out_features, self.in_features))
         _check_fits(pattern, (self.out_features, self.in_features), self.block)
         moving = {} if optimizer is None else optim.movable_state(optimizer, self.values)
-        pattern = pattern.to(self.values.device)
+        pattern = pattern.copied_to(self.values.device)
         source, target = optim.common_blocks(self.pattern, pattern)
         values = optim.move_blocks(self.values.detach(), source, target, pattern.blocks, fill)
         init.zero_padding(values, pattern)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from bsparse_core import Unsupported
@@ -19,6 +18,12 @@ class DenseWeight(Tensor):
         return Tensor._make_wrapper_subclass(cls, shape, dtype=like.dtype, device=like.device)
 
     @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Tensor's own, which torch.overrides.has_torch_function must see: nn.TransformerEncoderLayer then leaves its
+        fused path, which takes weights without asking their modules, for the ordinary one."""
+        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+
+    @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         raise Unsupported(
             f"{func} on the weight of a BlockSparseLinear: no dense weight is stored, only its dtype, device and shape "
@@ -27,5 +32,3 @@ class DenseWeight(Tensor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"DenseWeight(shape={list(self.shape)}, dtype={self.dtype}, device={str(self.device)!r}, not stored)"
-
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
