@@ -199,7 +199,7 @@ def test_bad_arguments_leave_the_module_alone(change, words):
 
 
 @pytest.mark.parametrize(
-    ("linears", "words"), [([], "linears is empty"), ([nn.ReLU()], "linears holds a ReLU; each must be an nn.Linear")]
+    ("linears", "words"), [([], "linears is empty"), ([nn.ReLU()], "linears holds a ReLU; each must be a Linear")]
 )
 def test_bad_modules(linears, words):
     with pytest.raises(InvalidArgument, match=words):
@@ -265,6 +265,54 @@ def test_dropped_blocks_are_gone_and_the_rest_is_as_it_was():
     shrinking.step()
     after = layer.to_dense()
     assert torch.equal(after, before.where(after != 0, 0)) and len(layer.values) == 6
+
+
+def test_bfloat16_layers_shrink_like_float32_ones():
+    layer, optimizer, shrinking = shrinker(steps=1)
+    narrow = BlockSparseLinear(48, 32, block=8, pattern=layer.pattern, dtype=torch.bfloat16)
+    narrow.load_state_dict(layer.state_dict())
+    shrinking_too = BlockShrinker([narrow], 0.25, steps=1, optimizer=torch.optim.SGD(narrow.parameters(), lr=0.0))
+    gradient = torch.randn_like(layer.values).bfloat16()
+    for each, shrink_it in ((layer, shrinking), (narrow, shrinking_too)):
+        each.values.data = narrow.values.detach().to(each.values.dtype)
+        each.values.grad = gradient.to(each.values.dtype)
+        shrink_it.observe()
+        shrink_it.step()
+    assert narrow.pattern == layer.pattern and len(narrow.values) == 6
+
+
+def test_a_resumed_shrinker_goes_on_as_an_unbroken_one():
+    parts, others = shrinker(steps=8, every=3), shrinker(steps=8, every=3)
+    shrink(*parts, 4)
+    states = [part.state_dict() for part in parts]
+    for other, state in zip(others, copy.deepcopy(states), strict=True):
+        other.load_state_dict(state)
+    for each in (parts, others):
+        torch.manual_seed(1)
+        shrink(*each, 6)
+    assert others[2].done and others[0].pattern == parts[0].pattern
+    assert torch.equal(others[0].values, parts[0].values)
+
+
+def test_no_layer_shrinks_unless_all_were_observed():
+    layers = [BlockSparseLinear(48, 32, block=8) for _ in range(2)]
+    optimizer = torch.optim.SGD([parameter for layer in layers for parameter in layer.parameters()], lr=0.1)
+    shrinking = BlockShrinker(layers, 0.25, steps=1, optimizer=optimizer)
+    layers[0](torch.randn(4, 48)).square().sum().backward()
+    shrinking.observe()
+    with pytest.raises(RuntimeError, match="none was observed"):
+        shrinking.step()
+    assert layers[0].density == 0.5
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [([], "layers is empty; pass the BlockSparseLinear"), ([nn.ReLU()], "layers holds a ReLU; each must be a Block")],
+)
+def test_bad_layers_of_a_shrinker(layers, words):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    with pytest.raises(InvalidArgument, match=words):
+        BlockShrinker(layers, 0.5, steps=1, optimizer=optimizer)
 
 
 def test_shrinking_without_observe_says_what_to_call():

@@ -28,6 +28,20 @@ def block_grid(shape: tuple[int, int], block: tuple[int, int]) -> tuple[int, int
     return -(-shape[0] // block[0]), -(-shape[1] // block[1])
 
 
+def check_density(density: Any) -> None:
+    """Raises InvalidArgument unless density is a number in (0, 1]."""
+    if isinstance(density, bool) or not isinstance(density, (int, float)) or not 0 < density <= 1:
+        raise InvalidArgument(
+            f"density is {density!r}; it must be in (0, 1]: pass 0.25 to keep a quarter of the blocks"
+        )
+
+
+def count_blocks(density: Any, total: int) -> int:
+    """round(density * total), halves up, at least 1. Raises as check_density does."""
+    check_density(density)
+    return max(1, math.floor(density * total + 0.5))
+
+
 def as_mask(mask: Any) -> Tensor:
     """A block mask, given as a tensor, a NumPy array or nested lists, as a bool tensor [block rows, block columns]."""
     try:
@@ -46,7 +60,7 @@ def random(
     row_blocks: int, col_blocks: int, density: float = 0.5, *, generator: torch.Generator | None = None
 ) -> Tensor:
     """Blocks drawn evenly over the whole matrix: round(density * all) of them, at least one."""
-    kept = _count(density, row_blocks * col_blocks)
+    kept = count_blocks(density, row_blocks * col_blocks)
     mask = torch.zeros(row_blocks * col_blocks, dtype=torch.bool, device="cpu")
     mask[_permutation(row_blocks * col_blocks, generator)[:kept]] = True
     return mask.view(row_blocks, col_blocks)  # [R, C]
@@ -60,7 +74,7 @@ def balanced(
     Columns differ by at most one block, so every column is covered where the count allows.
     """
     mask = torch.zeros(row_blocks, col_blocks, dtype=torch.bool, device="cpu")
-    hands = _deal(row_blocks, col_blocks, _count(density, col_blocks), generator)
+    hands = _deal(row_blocks, col_blocks, count_blocks(density, col_blocks), generator)
     for row, columns in enumerate(hands):
         mask[row, columns] = True
     return mask  # [R, C]
@@ -85,7 +99,7 @@ def choose_blocks(weight: Tensor, block: Any, density: float | None = 0.5, choos
         return (tiles != 0).flatten(2).any(2)
     wide = tiles if tiles.dtype is torch.float64 else tiles.float()
     norms = wide.square().sum((2, 3))  # [R, C], squared: the order is the same
-    kept = _count(0.5 if density is None else density, norms.numel())
+    kept = count_blocks(0.5 if density is None else density, norms.numel())
     order = norms.flatten().argsort(descending=True, stable=True)  # ties go to the first block on every device
     mask = torch.zeros(norms.numel(), dtype=torch.bool, device=weight.device)
     mask[order[:kept]] = True
@@ -100,15 +114,6 @@ def tile(dense: Tensor, block: tuple[int, int]) -> Tensor:
     if any(padding):
         dense = torch.nn.functional.pad(dense, padding)
     return dense.view(grid[0], block[0], grid[1], block[1]).transpose(1, 2)
-
-
-def _count(density: Any, total: int) -> int:
-    """round(density * total), halves up, at least 1. Raises InvalidArgument unless density is in (0, 1]."""
-    if isinstance(density, bool) or not isinstance(density, (int, float)) or not 0 < density <= 1:
-        raise InvalidArgument(
-            f"density is {density!r}; it must be in (0, 1]: pass 0.25 to keep a quarter of the blocks"
-        )
-    return max(1, math.floor(density * total + 0.5))
 
 
 def _permutation(count: int, generator: torch.Generator | None) -> Tensor:

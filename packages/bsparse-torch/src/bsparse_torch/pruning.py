@@ -17,7 +17,7 @@ block-sparse already and lose more blocks, so that training is cheaper from the 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from torch.nn.utils import parametrize
 
 from bsparse_core import InvalidArgument
 from bsparse_torch.linear import BlockSparseLinear
-from bsparse_torch.masks import block_grid, block_pair, choose_blocks, tile
+from bsparse_torch.masks import block_grid, block_pair, check_density, choose_blocks, count_blocks, tile
 
 SCORES = ("magnitude", "taylor")
 MEMORY = 0.98  # of the running mean of block importances: about the last 50 calls of observe() count
@@ -93,9 +93,11 @@ class GradualPruner:
         score: str = "magnitude",
     ) -> None:
         self.linears = list(dict.fromkeys(linears))
-        _check_linears(self.linears)
+        _check_modules("linears", self.linears, nn.Linear)
+        if any(parametrize.is_parametrized(linear, "weight") for linear in self.linears):
+            raise InvalidArgument("linears holds a module whose weight is parametrized already: call finish() first")
         self.block = block_pair(block)
-        choose_blocks(self.linears[0].weight, self.block, density)  # checks density
+        check_density(density)
         _check_counts(("steps", steps, 1), ("start", start, 0), ("every", every, 1))
         if score not in SCORES:
             raise InvalidArgument(f"score is {score!r}; it must be one of {', '.join(SCORES)}")
@@ -123,7 +125,7 @@ class GradualPruner:
         for linear in self.linears:
             weight, importance = _original(linear), _mask_of(linear).importance
             if weight.grad is not None and importance is not None:
-                _remember(importance, tile(weight * weight.grad, self.block).sum((2, 3)))  # [R, C]
+                _remember(importance, tile(weight * weight.grad, self.block).sum((2, 3), dtype=torch.float32))  # [R, C]
 
     def step(self) -> None:
         """To be called after every optimizer step; does nothing more once `done`."""
@@ -208,10 +210,11 @@ class BlockShrinker:
         every: int = 10,
     ) -> None:
         self.layers = list(dict.fromkeys(layers))
+        _check_modules("layers", self.layers, BlockSparseLinear)
+        check_density(density)
         _check_counts(("steps", steps, 1), ("every", every, 1))
         for layer in self.layers:
-            fewest = choose_blocks(torch.empty(layer.pattern.grid), 1, density).sum()  # checks density
-            if layer.pattern.blocks < fewest:
+            if layer.pattern.blocks < count_blocks(density, math.prod(layer.pattern.grid)):
                 raise InvalidArgument(f"density is {density}; a layer's is {layer.density:.3g} already: pass less")
         self.density, self.steps, self.every, self.optimizer = density, steps, every, optimizer
         self.calls = 0
@@ -231,7 +234,8 @@ class BlockShrinker:
         for layer, importance in zip(self.layers, self._importance, strict=True):
             if layer.values.grad is not None:
                 change = torch.zeros_like(importance)  # [R, C]
-                change[layer.pattern.row_indices(), layer.col_indices] = (layer.values * layer.values.grad).sum((1, 2))
+                products = layer.values * layer.values.grad  # [blocks, block_rows, block_cols]
+                change[layer.pattern.row_indices(), layer.col_indices] = products.sum((1, 2), dtype=torch.float32)
                 _remember(importance, change)
 
     def step(self) -> None:
@@ -240,25 +244,35 @@ class BlockShrinker:
             return
         self.calls += 1
         if self.done or self.calls % self.every == 0:
-            for layer, importance, start in zip(self.layers, self._importance, self._starts, strict=True):
+            for importance in self._importance:
                 _check_observed(importance)
+            for layer, importance, start in zip(self.layers, self._importance, self._starts, strict=True):
                 wanted = _falling(start, self.density, self.calls / self.steps)
-                count = max(1, math.floor(wanted * importance.numel() + 0.5))
+                count = count_blocks(wanted, importance.numel())
                 rows, cols = layer.pattern.row_indices(), layer.col_indices
                 best = importance[rows, cols].argsort(descending=True, stable=True)[:count]
                 mask = torch.zeros_like(importance, dtype=torch.bool)  # [R, C]
                 mask[rows[best], cols[best]] = True
                 layer.set_pattern(mask, optimizer=self.optimizer)
 
+    def state_dict(self) -> dict[str, Any]:
+        """The calls made, the densities at the start, and the importance of blocks; patterns are in the model's own."""
+        return {"calls": self.calls, "starts": list(self._starts), "importance": list(self._importance)}
 
-def _check_linears(linears: list[nn.Linear]) -> None:
-    if not linears:
-        raise InvalidArgument("linears is empty; pass the nn.Linear modules to prune")
-    for linear in linears:
-        if not isinstance(linear, nn.Linear):
-            raise InvalidArgument(f"linears holds a {type(linear).__name__}; each must be an nn.Linear")
-        if parametrize.is_parametrized(linear, "weight"):
-            raise InvalidArgument("linears holds a module whose weight is parametrized already: call finish() first")
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from a state that `state_dict` returned; load the model's and the optimizer's state_dicts too."""
+        for importance, saved in zip(self._importance, state["importance"], strict=True):
+            importance.copy_(saved)
+        self.calls, self._starts = state["calls"], list(state["starts"])
+
+
+def _check_modules(name: str, modules: Sequence[nn.Module], kind: type[nn.Module]) -> None:
+    if not modules:
+        raise InvalidArgument(f"{name} is empty; pass the {kind.__name__} modules to prune")
+    for module in modules:
+        if not isinstance(module, kind):
+            raise InvalidArgument(f"{name} holds a {type(module).__name__}; each must be a {kind.__name__}")
 
 
 def _check_counts(*counts: tuple[str, Any, int]) -> None:
