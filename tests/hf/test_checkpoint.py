@@ -137,11 +137,12 @@ def test_saved_again_after_the_pattern_changed(make, patch, tokens, tmp_path):
     assert torch.equal(outputs(again, tokens), outputs(loaded, tokens))
 
 
-def test_one_cpu_device_map(make, patch, tokens, tmp_path):
+@pytest.mark.parametrize("device_map", ["cpu", "auto"])
+def test_device_maps(make, patch, tokens, tmp_path, device_map):
     model = make("bert")
     patch(model)
     model.save_pretrained(tmp_path)
-    loaded = bsparse_hf.load(tmp_path, device_map="cpu")
+    loaded = bsparse_hf.load(tmp_path, device_map=device_map)
     assert torch.equal(outputs(loaded, tokens), outputs(model, tokens))
 
 

@@ -36,7 +36,7 @@ class BlockSparseQuantizer(hf.HfQuantizer):
 
     def validate_environment(self, *args: Any, **kwargs: Any) -> None:
         """Refuses to make a dense checkpoint sparse while loading it."""
-        if not self.pre_quantized:
+        if not self.pre_quantized and not self._shapes:  # with shapes, a checkpoint of ours is being loaded
             raise ValueError("a dense checkpoint is not patched while it loads: use BlockSparseModelPatcher after")
 
     def _process_model_before_weight_loading(
