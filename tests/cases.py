@@ -155,7 +155,13 @@ THREADED = (  # work enough for several threads, evenly and very unevenly spread
     Case("one_heavy_row", 256, 1024, (16, 16), _only((16, 64), 3, EVERY) | _mask((16, 64), 0.02, 18), tokens=40),
 )
 
-CASES = PATTERNS + BLOCKS + TOKENS + MEMORY + THREADED
+LONG = (  # more tokens, or more inner features in a row, than a kernel takes at a time; the last time an odd number
+    Case("tokens_1029", 35, 45, (16, 16), _mask((3, 3), 0.6, 19), tokens=1029),
+    Case("inner_5000", 20, 5000, (16, 25), _mask((2, 200), 0.9, 20), tokens=19),
+    Case("inner_5000_transposed", 5000, 20, (25, 16), _mask((200, 2), 0.9, 21), tokens=19),
+)
+
+CASES = PATTERNS + BLOCKS + TOKENS + MEMORY + THREADED + LONG
 
 
 def named(name):

@@ -88,7 +88,7 @@ bool check_isa(bsparse_cpu_isa isa) {
     const ContextHandle threaded = make_context(cpu_desc(3, isa));
     for (const Case &c : named_cases()) {
         check_case(alone, c);
-        if (is_one_of(c, {"empty", "dense row", "zero tokens", "ragged", "work for threads"})) {
+        if (is_one_of(c, {"empty", "dense row", "zero tokens", "ragged", "rounds of tokens", "work for threads"})) {
             check_case(threaded, c);
         }
         if (is_one_of(c, {"one token", "ragged", "misaligned ragged"})) {

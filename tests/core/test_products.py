@@ -1,10 +1,11 @@
 """Every product of every case and dtype, on every instruction set, against the oracle."""
 
 import pytest
-from cases import CASES, SMALL, case_id, named
+from cases import CASES, LONG, SMALL, case_id, named
 from core.products import DTYPES, OPS, product
 
 LOW = ("f16", "bf16")
+ROUNDS = (named("tokens_1029"),)  # sums wait between rounds of tokens
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)
@@ -14,7 +15,7 @@ def test_equals_the_oracle(context, op, dtype, case):
     product(case, op, dtype).check(context)
 
 
-@pytest.mark.parametrize("case", SMALL, ids=case_id)
+@pytest.mark.parametrize("case", SMALL + LONG, ids=case_id)
 @pytest.mark.parametrize("d_order", ["row_major", "col_major"])
 @pytest.mark.parametrize("b_order", ["row_major", "col_major"])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -23,7 +24,7 @@ def test_dense_orders(context, op, dtype, b_order, d_order, case):
     product(case, op, dtype, b_order=b_order, d_order=d_order).check(context)
 
 
-@pytest.mark.parametrize("case", SMALL, ids=case_id)
+@pytest.mark.parametrize("case", SMALL + ROUNDS, ids=case_id)
 @pytest.mark.parametrize("a_order", ["row_major", "col_major"])
 @pytest.mark.parametrize("b_order", ["row_major", "col_major"])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -38,13 +39,13 @@ def test_f32_results_of_low_precision(context, dtype, op, case):
     product(case, op, dtype, out_dtype="f32").check(context)
 
 
-@pytest.mark.parametrize("case", SMALL, ids=case_id)
+@pytest.mark.parametrize("case", SMALL + ROUNDS, ids=case_id)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sddmm_accumulates(context, dtype, case):
     product(case, "sddmm", dtype, alpha=0.5, beta=-2.0).check(context)
 
 
-@pytest.mark.parametrize("case", SMALL, ids=case_id)
+@pytest.mark.parametrize("case", SMALL + ROUNDS, ids=case_id)
 @pytest.mark.parametrize("dtype", LOW)
 def test_sddmm_accumulates_in_f32(context, dtype, case):
     product(case, "sddmm", dtype, out_dtype="f32", alpha=-1.0, beta=1.0).check(context)
