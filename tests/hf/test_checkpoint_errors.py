@@ -57,6 +57,15 @@ def test_a_truncated_shard(make, patch, tmp_path):
     both_refuse(tmp_path, f"{shard.name} is truncated")
 
 
+def test_a_missing_shard(make, patch, tmp_path):
+    model = make("bert")
+    patch(model, LAYER)
+    model.save_pretrained(tmp_path, max_shard_size="40KB")
+    shard = sorted(tmp_path.glob("*.safetensors"))[2]
+    shard.unlink()
+    both_refuse(tmp_path, f"{shard.name} is missing or cannot be read .*: save or download")
+
+
 @pytest.mark.parametrize(
     ("tensor", "position", "value", "words"),
     [
@@ -141,6 +150,9 @@ def test_load_refuses_missing_and_unexpected_tensors_elsewhere(folder):
         ({"modules": {LAYER: {k: v for k, v in ENTRY.items() if k != "bias"}}}, "lacks the key 'bias'"),
         ({"modules": {LAYER: {**ENTRY, "block": 16}}}, r"block is 16; it must be \[rows, columns\]"),
         ({"modules": {LAYER: {**ENTRY, "block": [16, 0]}}}, r"block is \[16, 0\]"),
+        ({"modules": {LAYER: {**ENTRY, "block": [16, 2**31]}}}, r"block is \[16, 2147483648\]; .*, 2147483647 at most"),
+        ({"modules": {LAYER: {**ENTRY, "block": [2**31 - 1, 2**31 - 1], "blocks": 1}}}, "blocks is 1; .*in no memory"),
+        ({"modules": {LAYER: {**ENTRY, "in_features": 2**63}}}, "in_features is 9223372036854775808; it must be"),
         ({"modules": {LAYER: {**ENTRY, "blocks": 33}}}, "blocks is 33; a 16x16 grid has 1 to 32"),
         ({"modules": {LAYER: {**ENTRY, "blocks": 1.5}}}, "blocks is 1.5"),
         ({"modules": {LAYER: {**ENTRY, "bias": 1}}}, "bias is 1; it must be true or false"),
@@ -181,7 +193,9 @@ def test_a_dense_checkpoint(make, tmp_path):
         bsparse_hf.load(tmp_path)
 
 
-@pytest.mark.parametrize("names", [None, [], ["os"], ["PreTrainedConfig"], ["NoSuchModel"], "BertModel"])
+@pytest.mark.parametrize(
+    "names", [None, [], ["os"], ["PreTrainedConfig"], ["PreTrainedModel"], ["NoSuchModel"], "BertModel"]
+)
 def test_unknown_architectures(folder, names):
     edit_config(folder, lambda config: config.update(architectures=names))
     with pytest.raises(CheckpointError, match="config.json has architectures .*, which transformers does not export"):

@@ -106,6 +106,8 @@ def saved_config(path: str, **kwargs: Any) -> dict[str, Any]:
 
 
 def architecture(name: str) -> type[PreTrainedModel] | None:
-    """The model class that transformers exports under this name, or None."""
+    """The model class that transformers exports under this name, or None; PreTrainedModel itself is of no model."""
     found = getattr(transformers, name, None)
-    return found if isinstance(found, type) and issubclass(found, PreTrainedModel) else None
+    if not isinstance(found, type) or not issubclass(found, PreTrainedModel) or found is PreTrainedModel:
+        return None
+    return found

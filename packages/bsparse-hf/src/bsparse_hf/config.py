@@ -10,6 +10,7 @@ from bsparse_torch.pattern import check_format
 
 METHOD = "bsparse"
 FORMAT_VERSION = 1
+LARGEST = 2**31 - 1  # the library's sizes and indices are int32
 MODULE_KEYS = ("format", "block", "in_features", "out_features", "blocks", "bias")
 
 
@@ -88,17 +89,21 @@ def _check_entry(where: str, entry: object) -> None:
     except BsparseError as error:
         raise CheckpointError(f"{where}: {error}") from error
     for key in ("in_features", "out_features"):
-        if not _is_count(entry[key], 1):
-            raise CheckpointError(f"{where}.{key} is {entry[key]!r}; it must be a positive int")
+        if not _is_size(entry[key]):
+            raise CheckpointError(f"{where}.{key} is {entry[key]!r}; it must be a positive int, {LARGEST} at most")
     block = entry["block"]
-    if not isinstance(block, list) or len(block) != 2 or not all(_is_count(side, 1) for side in block):
-        raise CheckpointError(f"{where}.block is {block!r}; it must be [rows, columns], two positive ints")
+    if not isinstance(block, list) or len(block) != 2 or not all(map(_is_size, block)):
+        raise CheckpointError(
+            f"{where}.block is {block!r}; it must be [rows, columns], two positive ints, {LARGEST} at most"
+        )
     grid = -(-entry["out_features"] // block[0]) * -(-entry["in_features"] // block[1])
-    if not _is_count(entry["blocks"], 1) or entry["blocks"] > grid:
+    if not _is_size(entry["blocks"]) or entry["blocks"] > grid:
         raise CheckpointError(f"{where}.blocks is {entry['blocks']!r}; a {block[0]}x{block[1]} grid has 1 to {grid}")
+    if entry["blocks"] * block[0] * block[1] * 8 >= 2**63:  # bytes of float64
+        raise CheckpointError(f"{where}.blocks is {entry['blocks']}; so many of {block[0]}x{block[1]} fit in no memory")
     if not isinstance(entry["bias"], bool):
         raise CheckpointError(f"{where}.bias is {entry['bias']!r}; it must be true or false")
 
 
-def _is_count(value: object, least: int) -> bool:
-    return type(value) is int and value >= least
+def _is_size(value: object) -> bool:
+    return type(value) is int and 1 <= value <= LARGEST

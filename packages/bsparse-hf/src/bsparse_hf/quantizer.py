@@ -137,15 +137,10 @@ def _tensors_only(layer: BlockSparseLinear) -> None:
     """Takes extra state out of a layer's state_dict: safetensors holds tensors only, and config.json says the same."""
     if EXTRA in layer.state_dict():
         layer.register_state_dict_post_hook(_drop_extra_state)  # type: ignore[no-untyped-call]
-        layer.register_load_state_dict_pre_hook(_supply_extra_state)  # type: ignore[no-untyped-call]
 
 
 def _drop_extra_state(layer: nn.Module, state_dict: dict[str, Any], prefix: str, metadata: Any) -> None:
     del state_dict[prefix + EXTRA]
-
-
-def _supply_extra_state(layer: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-    state_dict.setdefault(prefix + EXTRA, layer.get_extra_state())
 
 
 def _dense(layer: BlockSparseLinear, as_conv1d: bool) -> nn.Module:

@@ -46,6 +46,8 @@ def _header(file: str) -> dict[str, str]:
             return {name: tensors.get_slice(name).get_dtype() for name in names}
     except SafetensorError as error:
         raise CheckpointError(f"{file} is truncated or not a safetensors file ({error}): {AGAIN}") from error
+    except OSError as error:
+        raise CheckpointError(f"{file} is missing or cannot be read ({error}): {AGAIN}") from error
 
 
 def check_skeleton(model: PreTrainedModel, modules: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
