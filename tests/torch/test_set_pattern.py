@@ -125,6 +125,18 @@ def test_without_the_optimizer_its_next_step_raises():
         step(layer, optimizer)
 
 
+def test_without_the_optimizer_the_next_step_of_adafactor_raises():
+    """Its state has a number for each row and each column of a block."""
+    layer = make()
+    optimizer = torch.optim.Adafactor(layer.parameters())
+    step(layer, optimizer)
+    layer.set_pattern(NEW)
+    with pytest.raises(RuntimeError, match=r"state 'row_var' has shape \[4, 8, 1\].*have shape \[5, 8, 8\]"):
+        step(layer, optimizer)
+    optimizer.state.pop(layer.values)
+    step(layer, optimizer)
+
+
 def test_an_optimizer_that_does_not_hold_the_values_is_refused():
     layer = make()
     with pytest.raises(InvalidArgument, match=r"optimizer \(SGD\) does not hold this layer's values"):

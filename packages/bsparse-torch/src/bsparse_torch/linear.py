@@ -272,7 +272,10 @@ class BlockSparseLinear(PatternBuffers):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Checks everything first, makes room for the checkpoint's blocks, then lets torch copy or assign."""
+        """Checks everything first, makes room for the checkpoint's blocks, then lets torch copy or assign.
+
+        A checkpoint without extra state, as safetensors have none, is taken for one of this layer's kind.
+        """
         try:
             pattern = state.read_pattern(state_dict, prefix, self.get_extra_state(), self.bias)
         except BsparseError as error:
@@ -283,7 +286,8 @@ class BlockSparseLinear(PatternBuffers):
                 self._resize(self.values.new_empty(pattern.values_shape))
             self._bind(pattern.copied_to(self.values.device))
         rest = (strict, missing_keys, unexpected_keys, error_msgs)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+        complete = {prefix + state.EXTRA: self.get_extra_state(), **state_dict}
+        super()._load_from_state_dict(complete, prefix, local_metadata, *rest)
         if pattern is not None:
             self._bind(pattern.copied_to(self.values.device))
 

@@ -36,7 +36,7 @@ def check_density(density: Any) -> None:
         )
 
 
-def count_blocks(density: Any, total: int) -> int:
+def count_blocks(density: float, total: int) -> int:
     """round(density * total), halves up, at least 1. Raises as check_density does."""
     check_density(density)
     return max(1, math.floor(density * total + 0.5))

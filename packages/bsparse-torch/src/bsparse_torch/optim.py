@@ -67,7 +67,7 @@ def _check_state(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> No
     """A pre-hook of every optimizer's step. Raises RuntimeError where state is of another block count than values."""
     for values in (values for group in optimizer.param_groups for values in group["params"] if values in _resized):
         for name, entry in optimizer.state.get(values, {}).items():
-            if isinstance(entry, Tensor) and entry.shape[1:] == values.shape[1:] and entry.shape != values.shape:
+            if isinstance(entry, Tensor) and entry.dim() == values.dim() and len(entry) != len(values):
                 raise RuntimeError(
                     f"optimizer state {name!r} has shape {list(entry.shape)}; the values of a BlockSparseLinear have "
                     f"shape {list(values.shape)} since its pattern changed: load the optimizer's state of this "

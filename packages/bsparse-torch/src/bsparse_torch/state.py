@@ -1,7 +1,7 @@
 """The state_dict of a BlockSparseLinear: what it holds, and the checks before any of it is loaded.
 
 Keys: values [blocks, block_rows, block_cols], row_offsets, col_indices, bias, and extra state, a dict of plain data
-{version, format, block, in_features, out_features}. Loading takes the checkpoint's pattern.
+{version, format, block, in_features, out_features}, which a checkpoint may lack. Loading takes its pattern.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bsparse_core import BsparseError, InvalidArgument, Unsupported
 from bsparse_torch.pattern import BlockPattern, check_format
+from bsparse_torch.plans import DTYPE_NAMES
 
 VERSION = 1
 PATTERN_KEYS = ("values", "row_offsets", "col_indices")
@@ -67,20 +68,33 @@ def read_pattern(
     shape, block = (expected["out_features"], expected["in_features"]), tuple(expected["block"])
     pattern = BlockPattern(found["row_offsets"], found["col_indices"], shape, block)
     check_values(found["values"], pattern)
-    loaded_bias = state_dict.get(prefix + "bias")
-    if bias is not None and loaded_bias is not None and loaded_bias.shape != bias.shape:
-        raise InvalidArgument(f"bias has shape {list(loaded_bias.shape)}; the layer's is {list(bias.shape)}")
+    if bias is not None and prefix + "bias" in state_dict:
+        check_bias(state_dict[prefix + "bias"], bias.shape[0])
     return pattern
+
+
+def check_bias(bias: Any, out_features: int) -> None:
+    """Raises InvalidArgument unless bias is a float tensor [out_features]."""
+    if not isinstance(bias, Tensor):
+        raise InvalidArgument(f"bias is a {type(bias).__name__}; it must be a tensor [{out_features}]")
+    _check_dtype("bias", bias)
+    if tuple(bias.shape) != (out_features,):
+        raise InvalidArgument(f"bias has shape {list(bias.shape)}; the layer's is [{out_features}]")
 
 
 def check_values(values: Tensor, pattern: BlockPattern) -> None:
     """Raises InvalidArgument unless values are floats of the pattern's shape."""
-    if not values.is_floating_point():
-        raise InvalidArgument(f"values has dtype {values.dtype}; it must be a float dtype")
+    _check_dtype("values", values)
     if tuple(values.shape) != pattern.values_shape:
         raise InvalidArgument(
             f"values has shape {list(values.shape)}; row_offsets and col_indices need {list(pattern.values_shape)}"
         )
+
+
+def _check_dtype(name: str, tensor: Tensor) -> None:
+    if tensor.dtype not in DTYPE_NAMES:
+        served = "torch.float32, float16, bfloat16 or float64"
+        raise InvalidArgument(f"{name} has dtype {tensor.dtype}; it must be {served}: cast it")
 
 
 def sentence(prefix: str, error: BsparseError) -> str:
