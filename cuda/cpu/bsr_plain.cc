@@ -25,7 +25,7 @@ double activate(double x, bsparse_epilogue epilogue) {
     case BSPARSE_EPILOGUE_RELU:
         return x < 0 ? 0 : x; // NaN stays NaN
     case BSPARSE_EPILOGUE_GELU:
-        return 0.5 * x * std::erfc(-x * std::sqrt(0.5));
+        return x < -40 ? 0 : 0.5 * x * std::erfc(-x * std::sqrt(0.5)); // there 0 in f64, and not -inf * 0
     case BSPARSE_EPILOGUE_GELU_TANH:
         return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case BSPARSE_EPILOGUE_SILU:

@@ -149,7 +149,8 @@ void check_spmm(const Plan &plan, const bsparse_args &args) {
     }
     check_apart(d, {b, values, aux, bias});
     check_apart(aux, {b, values, c, bias});
-    const bool c_is_d = c.begin == d.begin && c.pitch == d.pitch && desc.c_dtype == desc.out_dtype;
+    const bool same_lines = d.lines == 1 || c.pitch == d.pitch; // the pitch of a single line says nothing
+    const bool c_is_d = c.begin == d.begin && same_lines && desc.c_dtype == desc.out_dtype;
     if (!c_is_d && overlap(d, c)) {
         invalid_argument("args.c overlaps args.d without being it; C may be D itself (same address, leading dimension "
                          "and dtype) or lie apart: give C memory of its own");

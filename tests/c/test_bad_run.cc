@@ -179,6 +179,9 @@ void test_c_may_be_d() {
     inputs.args.c = inputs.args.d;
     inputs.args.ldc = inputs.args.ldd;
     CHECK(inputs.run().status == BSPARSE_OK);
+    inputs.args.tokens = 1; // one line: its leading dimensions do not matter
+    inputs.args.ldc = inputs.args.ldd + 1;
+    CHECK(inputs.run().status == BSPARSE_OK);
 }
 
 } // namespace

@@ -3,7 +3,8 @@
  * Three steps: describe a sparsity pattern (host), plan a product on it (host), run it (stream).
  * The library never allocates or frees device memory, and never synchronises a stream.
  * Context, pattern and plan are immutable once created: any thread may use them at once.
- * Every fallible function returns bsparse_status; bsparse_last_error() names field, value, rule and cure.
+ * Every fallible function returns bsparse_status, or else 0 or "" on a bad argument; bsparse_last_error() names field,
+ * value, rule and cure.
  *
  * Words: S is the sparse matrix [rows, cols], stored as blocks [block_rows, block_cols]; A, B, C, D are
  * dense. "tokens" is the dense size: columns of B and D in spmm and spmm_t, the inner size in sddmm.
@@ -127,7 +128,7 @@ typedef struct bsparse_pattern_desc {
 typedef struct bsparse_plan_desc {
     size_t struct_size;
     bsparse_op op;
-    bsparse_dtype dtype;      /* of S, A and B; sums are f32 (f64 for F64) */
+    bsparse_dtype dtype;      /* of S, A and B; sums, alpha, beta: f32 (F64: f64); bf16 subnormals may read as 0 */
     bsparse_dtype out_dtype;  /* of D, in sddmm of s_values: dtype or F32; 0: dtype */
     bsparse_dtype c_dtype;    /* of C: out_dtype or F32; 0: out_dtype */
     bsparse_dtype bias_dtype; /* of bias: out_dtype or F32; 0: out_dtype */
@@ -153,7 +154,7 @@ typedef struct bsparse_args {
     void *aux;              /* NULL, or shaped and typed as D: the value before the activation */
     int64_t ldaux;
     const void *bias;       /* NULL, or one entry for each row of D */
-    double alpha, beta;
+    double alpha, beta;     /* 0 times infinity or NaN is NaN, also with alpha 0; beta 0: nothing is read */
     const float *row_scales, *token_scales;        /* reserved: NULL */
     int64_t batch;                                 /* reserved: 0 */
     int64_t b_stride, c_stride, d_stride;          /* reserved: 0 */
@@ -202,7 +203,8 @@ BSPARSE_API bsparse_status bsparse_plan_supports(const bsparse_context *context,
                                                  const bsparse_plan_desc *desc);
 /* The kernel that serves this many tokens; lives as long as the plan. "" and last_error on a bad argument. */
 BSPARSE_API const char *bsparse_plan_kernel(const bsparse_plan *plan, int64_t tokens);
-/* Bytes of the device copy of the plan's work lists (0 on the CPU), and of scratch for one run. */
+/* Bytes of the device copy of the plan's work lists (0 on the CPU), and of scratch for one run. 0 and last_error on a
+ * bad argument, as from bsparse_plan_prepared_bytes. */
 BSPARSE_API size_t bsparse_plan_schedule_bytes(const bsparse_plan *plan);
 BSPARSE_API size_t bsparse_plan_workspace_bytes(const bsparse_plan *plan, int64_t tokens);
 /* Copies the work lists to the device, once per plan, asynchronously; the plan must outlive the copy. */
