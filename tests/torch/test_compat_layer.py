@@ -77,6 +77,11 @@ def test_a_duplicates_weight_shows_the_duplicate(duplicate):
     assert twin.weight.get_differentiable_data() is twin.values
 
 
+def test_every_layer_has_verbose():
+    assert pbs.BlockSparseLinear(64, 64, verbose=True).verbose is True
+    assert pbs.BlockSparseLinear.from_linear(nn.Linear(64, 64)).verbose is False
+
+
 def test_forward_and_gradients_agree_with_dense():
     layer = pbs.BlockSparseLinear(96, 64, density=0.5).double()
     dense = dense_of(layer)

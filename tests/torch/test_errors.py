@@ -44,6 +44,7 @@ VALUES = {
     "other count": (lambda v: v[:2], r"values has shape \[2, 8, 8\]; this pattern needs \[3, 8, 8\].*belong to it"),
     "other block": (lambda v: v[:, :4], r"values has shape \[3, 4, 8\]; this pattern needs \[3, 8, 8\]"),
     "meta": (lambda v: v.to("meta"), "x is on cpu, values is on meta"),
+    "list": (lambda v: v.tolist(), "values is a list; it must be a tensor"),
 }
 
 
@@ -51,7 +52,7 @@ VALUES = {
 def test_wrong_values(name):
     change, message = VALUES[name]
     values = change(torch.ones(PATTERN.values_shape))
-    x = torch.ones(2, 24, dtype=values.dtype)
+    x = torch.ones(2, 24, dtype=getattr(values, "dtype", torch.float32))
     with pytest.raises(InvalidArgument, match=message):
         F.block_sparse_linear(x, values, PATTERN)
 
@@ -61,6 +62,7 @@ BIASES = {
     "dimensions": (torch.ones(1, 16), r"bias has shape \[1, 16\]"),
     "dtype": (torch.ones(16).half(), "bias has dtype torch.float16, values has dtype torch.float32; .*torch.float32"),
     "device": (torch.ones(16, device="meta"), "bias is on meta, values is on cpu"),
+    "number": (3, "bias is a int; it must be a tensor"),
 }
 
 
@@ -121,6 +123,8 @@ CONSTRUCTORS = {
     ),
     "other pattern": ({"pattern": BlockPattern.random((24, 16), 0.5, 8)}, "pattern has shape .*; the layer is"),
     "dtype": ({"dtype": torch.int8}, "dtype is torch.int8; it must be torch.float32, float16, bfloat16 or float64"),
+    "generator": ({"generator": 3}, r"generator is 3; it must be a torch.Generator or None: pass torch.Generator\(\)"),
+    "generator of values": ({"generator": 3, "pattern": PATTERN}, "generator is 3"),
     "format": ({"format": "csr"}, "format is 'csr'; it must be \"bsr\""),
     "in_features": ({"in_features": 0}, "in_features is 0; it must be a positive int"),
     "out_features": ({"out_features": 1.5}, "out_features is 1.5; it must be a positive int"),

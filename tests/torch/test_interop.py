@@ -41,6 +41,29 @@ def test_ragged_features_have_no_torch_bsr():
         BlockSparseLinear(48, 30, block=16).to_torch_bsr()
 
 
+@pytest.mark.parametrize(
+    ("bias", "message"),
+    [
+        (torch.ones(3), r"bias has shape \[3\]; the layer's is \[4\]"),
+        (torch.ones(4).int(), "bias has dtype torch.int32; it must be torch.float32"),
+        ([1.0], "bias is a list; it must be a tensor"),
+    ],
+)
+def test_a_wrong_bias(bias, message):
+    with pytest.raises(InvalidArgument, match=message):
+        BlockSparseLinear.from_torch_bsr(torch.ones(4, 4).to_sparse_bsr((2, 2)), bias)
+
+
+def test_integer_values():
+    with pytest.raises(InvalidArgument, match="values has dtype torch.int32; it must be torch.float32"):
+        BlockSparseLinear.from_torch_bsr(torch.ones(4, 4).int().to_sparse_bsr((2, 2)))
+
+
+def test_what_is_no_tensor():
+    with pytest.raises(InvalidArgument, match="bsr is a list; it must be a tensor"):
+        BlockSparseLinear.from_torch_bsr([[1.0]])
+
+
 @pytest.mark.parametrize("tensor", [torch.ones(4, 4), torch.eye(4).to_sparse_coo()])
 def test_other_layouts_are_refused_with_the_cure(tensor):
     with pytest.raises(InvalidArgument, match="it must be 2-D torch.sparse_bsr: pass dense.to_sparse_bsr"):

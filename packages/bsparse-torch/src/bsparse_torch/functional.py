@@ -37,6 +37,7 @@ def block_sparse_linear(
     """
     if not isinstance(pattern, BlockPattern):
         raise InvalidArgument(f"pattern is a {type(pattern).__name__}; it must be a BlockPattern")
+    _check_kind("values", values)
     if tuple(values.shape) != pattern.values_shape:
         raise InvalidArgument(
             f"values has shape {list(values.shape)}; this pattern needs {list(pattern.values_shape)}: "
@@ -57,6 +58,8 @@ def linear(
     """block_sparse_linear with the index tensors given apart, as a layer's buffers are."""
     _check_kind("x", x)
     _check_kind("values", values)
+    if bias is not None:
+        _check_kind("bias", bias)
     if activation is not None and activation not in autograd.ACTIVATION_GRADS:
         raise InvalidArgument(f"activation is {activation!r}; it must be None, {_quoted(autograd.ACTIVATION_GRADS)}")
     device = x.device

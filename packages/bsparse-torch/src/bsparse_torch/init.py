@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from bsparse_torch.masks import check_generator
 from bsparse_torch.pattern import BlockPattern
 
 
@@ -12,6 +13,7 @@ def uniform(values: Tensor, bias: Tensor | None, pattern: BlockPattern, generato
     The fan-in is what the pattern leaves to each block row: Kaiming's rule with a = sqrt(5) (He et al., 2015,
     arXiv:1502.01852, section 2.2). A row without any block has a bias as if it read one input.
     """
+    check_generator(generator)
     bounds = fan_in(pattern).clamp(min=1).rsqrt()  # float32 [R]
     with torch.no_grad():
         _draw(values, generator).mul_(bounds[pattern.row_indices(), None, None].to(values.dtype))

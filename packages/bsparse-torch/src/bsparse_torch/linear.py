@@ -138,6 +138,10 @@ class BlockSparseLinear(PatternBuffers):
     @classmethod
     def from_torch_bsr(cls, bsr: Tensor, bias: Tensor | None = None) -> "BlockSparseLinear":
         """A layer over the values of a torch BSR tensor [out_features, in_features] and over bias, without a copy."""
+        if not isinstance(bsr, Tensor):
+            raise InvalidArgument(
+                f"bsr is a {type(bsr).__name__}; it must be a tensor: pass dense.to_sparse_bsr((8, 8))"
+            )
         if bsr.layout is not torch.sparse_bsr or bsr.dim() != 2:
             raise InvalidArgument(
                 f"bsr is {bsr.dim()}-D with layout {bsr.layout}; it must be 2-D torch.sparse_bsr: "
@@ -146,6 +150,9 @@ class BlockSparseLinear(PatternBuffers):
         values = bsr.values().detach()  # [blocks, block_rows, block_cols]
         shape, block = (bsr.shape[0], bsr.shape[1]), (values.shape[1], values.shape[2])
         pattern = BlockPattern(bsr.crow_indices(), bsr.col_indices(), shape, block)
+        state.check_values(values, pattern)
+        if bias is not None:
+            state.check_bias(bias, shape[0])
         return cls._of(pattern, nn.Parameter(values), None if bias is None else nn.Parameter(bias.detach()))
 
     @classmethod

@@ -42,6 +42,14 @@ def count_blocks(density: float, total: int) -> int:
     return max(1, math.floor(density * total + 0.5))
 
 
+def check_generator(generator: Any) -> None:
+    """Raises InvalidArgument unless generator is a torch.Generator or None."""
+    if not isinstance(generator, (torch.Generator, type(None))):
+        raise InvalidArgument(
+            f"generator is {generator!r}; it must be a torch.Generator or None: pass torch.Generator().manual_seed(3)"
+        )
+
+
 def as_mask(mask: Any) -> Tensor:
     """A block mask, given as a tensor, a NumPy array or nested lists, as a bool tensor [block rows, block columns]."""
     try:
@@ -117,6 +125,7 @@ def tile(dense: Tensor, block: tuple[int, int]) -> Tensor:
 
 
 def _permutation(count: int, generator: torch.Generator | None) -> Tensor:
+    check_generator(generator)
     device = "cpu" if generator is None else generator.device
     return torch.randperm(count, generator=generator, device=device).cpu()  # int64 [count]
 

@@ -32,6 +32,8 @@ class BlockSparseLinear(bsparse_torch.BlockSparseLinear):
     `nn.Linear` load as well; the latter is pruned to the layer's density, with a CompatibilityWarning.
     """
 
+    verbose = False  # of layers that from_linear and its like make
+
     def __init__(
         self,
         in_features: int,
