@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bsparse_core import BsparseError, InvalidArgument, Unsupported
 from bsparse_torch import functional, init, masks, optim, state
 from bsparse_torch.buffers import PatternBuffers
-from bsparse_torch.pattern import BLOCK, BlockPattern, check_format
+from bsparse_torch.pattern import BLOCK, BlockPattern, check_fits, check_format, make_pattern
 from bsparse_torch.plans import DTYPE_NAMES
 from bsparse_torch.report import report
 from bsparse_torch.standin import DenseWeight
@@ -52,7 +52,7 @@ class BlockSparseLinear(PatternBuffers):
         generator: torch.Generator | None = None,
     ) -> None:
         check_format(format)
-        made = _make_pattern((out_features, in_features), density, block, pattern, generator)
+        made = make_pattern((out_features, in_features), density, block, pattern, generator)
         self._build(in_features, out_features, made.blocks, made.block, bias, device, dtype)
         self._bind(made.copied_to(self.values.device))  # its own tensors: other layers may have the same pattern
         self.reset_parameters(generator)
@@ -238,7 +238,7 @@ class BlockSparseLinear(PatternBuffers):
         """
         if not isinstance(pattern, BlockPattern):
             pattern = BlockPattern.from_mask(pattern, self.block, (self.out_features, self.in_features))
-        _check_fits(pattern, (self.out_features, self.in_features), self.block)
+        check_fits(pattern, (self.out_features, self.in_features), self.block)
         moving = {} if optimizer is None else optim.movable_state(optimizer, self.values)
         pattern = pattern.copied_to(self.values.device)
         source, target = optim.common_blocks(self.pattern, pattern)
@@ -302,29 +302,3 @@ class BlockSparseLinear(PatternBuffers):
         shape = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
         stored = "no pattern yet" if self._pattern is None else f"density={self.density:.3g}"
         return f"{shape}, format={self.format!r}, block={self.block}, blocks={self.values.shape[0]}, {stored}"
-
-
-def _make_pattern(
-    shape: tuple[int, int], density: float, block: Any, pattern: Any, generator: torch.Generator | None
-) -> BlockPattern:
-    """The pattern that the constructor's arguments describe, on the CPU."""
-    if isinstance(pattern, BlockPattern):
-        _check_fits(pattern, shape, pattern.block if block == BLOCK else masks.block_pair(block))
-        return pattern
-    if not isinstance(pattern, str):
-        return BlockPattern.from_mask(pattern, block, shape, "cpu")
-    if pattern == "balanced":
-        return BlockPattern.balanced(shape, density, block, generator=generator)
-    if pattern == "random":
-        return BlockPattern.random(shape, density, block, generator=generator)
-    raise InvalidArgument(
-        f'pattern is {pattern!r}; it must be "balanced", "random", a bool block mask or a BlockPattern'
-    )
-
-
-def _check_fits(pattern: BlockPattern, shape: tuple[int, int], block: tuple[int, int]) -> None:
-    """Raises InvalidArgument unless pattern is one of this shape and block."""
-    if pattern.shape != shape or pattern.block != block:
-        raise InvalidArgument(
-            f"pattern has shape {pattern.shape} in blocks of {pattern.block}; the layer is {shape} in blocks of {block}"
-        )

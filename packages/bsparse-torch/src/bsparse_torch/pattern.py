@@ -213,6 +213,32 @@ class BlockPattern:
         )
 
 
+def make_pattern(
+    shape: tuple[int, int], density: float, block: Any, pattern: Any, generator: torch.Generator | None
+) -> BlockPattern:
+    """The pattern that the arguments of BlockSparseLinear describe, on the CPU."""
+    if isinstance(pattern, BlockPattern):
+        check_fits(pattern, shape, pattern.block if block == BLOCK else masks.block_pair(block))
+        return pattern
+    if not isinstance(pattern, str):
+        return BlockPattern.from_mask(pattern, block, shape, "cpu")
+    if pattern == "balanced":
+        return BlockPattern.balanced(shape, density, block, generator=generator)
+    if pattern == "random":
+        return BlockPattern.random(shape, density, block, generator=generator)
+    raise bc.InvalidArgument(
+        f'pattern is {pattern!r}; it must be "balanced", "random", a bool block mask or a BlockPattern'
+    )
+
+
+def check_fits(pattern: BlockPattern, shape: tuple[int, int], block: tuple[int, int]) -> None:
+    """Raises InvalidArgument unless pattern is one of this shape and block."""
+    if pattern.shape != shape or pattern.block != block:
+        raise bc.InvalidArgument(
+            f"pattern has shape {pattern.shape} in blocks of {pattern.block}; the layer is {shape} in blocks of {block}"
+        )
+
+
 def _unpickle(pattern: bc.Pattern, row_offsets: Tensor, col_indices: Tensor) -> BlockPattern:
     return BlockPattern._make(plans.register(pattern), row_offsets, col_indices)
 
