@@ -213,7 +213,7 @@ def fuzz(session):
     limit = ["timeout", "--signal=INT", str(seconds // 3)]  # its status 124 says: nothing was found in that time
     if has_libfuzzer():
         folder = build_c(session, "fuzz", "-DBSPARSE_FUZZ=ON", "-DCMAKE_CXX_COMPILER=clang++", *options, test=False)
-        arguments = [f"-max_total_time={seconds // 3}"]
+        arguments = [f"-max_total_time={seconds // 3}", f"-artifact_prefix={folder}/"]
     else:
         session.log("no clang++ with libFuzzer here: the driver in tests/c/fuzz_main.cc takes its place")
         folder = build_c(session, "asan", *options, test=False)
