@@ -114,6 +114,9 @@ template <bsparse_dtype kDtype, bool kPairs> static void fill_of(const Strip &st
 }
 
 static void fill(const Strip &strip, bool pairs) {
+    if (strip.tokens == 0) { // the operands may then be NULL, from where no address is counted on
+        return;
+    }
     switch (strip.source.dtype) {
     case BSPARSE_F32:
         return fill_of<BSPARSE_F32, false>(strip);

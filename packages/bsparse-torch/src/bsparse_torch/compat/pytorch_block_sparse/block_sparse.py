@@ -261,8 +261,7 @@ class BlockSparseMatrix(nn.Module):
         """A hybrid COO tensor [block rows, block columns, block_rows, block_cols], as `to_dense`."""
         size = (*self.blocks_count(), *self.block_shape)
         positions, values = self.build_coo_block_index(), self._values(data_replace)
-        # The pattern was checked when it was made; torch 2.11 warns where it is asked to check again.
-        return torch.sparse_coo_tensor(positions, values, size, is_coalesced=True, check_invariants=False)
+        return torch.sparse_coo_tensor(positions, values, size, is_coalesced=True, check_invariants=True)
 
     def to_dense(self, data_replace: Tensor | None = None) -> Tensor:
         """[rows, cols], of the values or of `data_replace`, which has the shape of `data` or of its Parameter."""
