@@ -8,7 +8,7 @@ namespace bsparse::cpu {
 // Asks the processor and the operating system (which must save the wide registers).
 bool runs(bsparse_cpu_isa isa);
 
-// The best that this processor runs.
+// The fastest that this processor runs.
 bsparse_cpu_isa best_isa();
 
 // "avx512" and so on; "unknown" for a number that is no instruction set.
