@@ -33,8 +33,8 @@ bool runs(bsparse_cpu_isa isa) {
     }
 }
 
-// vdpbf16ps does the work of two multiply-adds. Zen 4 starts one wherever it would start one of those; on Sapphire Rapids
-// bf16 products made of it took twice the time of f32 ones (measured, docs/performance.md).
+// vdpbf16ps does the work of two multiply-adds. Zen 4 starts one wherever it would start one of those; on Sapphire
+// Rapids it is slower than converting to f32: docs/decisions/0007 has the numbers.
 static bool bf16_pays() {
 #if defined(__x86_64__)
     return __builtin_cpu_is("amd");
