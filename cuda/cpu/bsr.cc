@@ -44,14 +44,28 @@ std::vector<int32_t> make_majors(const BlockLists &by_row) {
     return majors;
 }
 
+// Block columns whose strips one thread keeps.
+int32_t range_cols_of(const Pattern &p, const Kernels &kernels) {
+    const int64_t padded = round_up(p.block_cols, kernels.lanes);
+    return static_cast<int32_t>(std::max<int64_t>(kStripColumns / padded, 1));
+}
+
 // Of each block row, blocks that share the strip of A that their item makes.
-std::vector<Run> make_runs(const BlockLists &by_row, int64_t block_elements) {
-    const int64_t most = std::max<int64_t>(kUnitElements / block_elements, 1);
+std::vector<Run> make_runs(const BlockLists &by_row, int32_t col_blocks, int32_t range_cols, int64_t block_elements) {
+    const int32_t most = static_cast<int32_t>(std::max<int64_t>(kUnitElements / block_elements, 1));
     std::vector<Run> runs;
-    for (int32_t row = 0; row < by_row.majors(); ++row) {
-        const int64_t end = by_row.offsets[row + 1];
-        for (int64_t first = by_row.offsets[row]; first < end; first += most) {
-            runs.push_back({static_cast<int32_t>(first), static_cast<int32_t>(std::min(first + most, end))});
+    std::vector<int32_t> next(by_row.offsets.begin(), by_row.offsets.end() - 1); // of each block row
+    for (int64_t last_col = range_cols; last_col < int64_t{col_blocks} + range_cols; last_col += range_cols) {
+        for (int32_t row = 0; row < by_row.majors(); ++row) {
+            int32_t first = next[row];
+            int32_t end = first;
+            while (end < by_row.offsets[row + 1] && by_row.minors[end] < last_col) {
+                ++end;
+            }
+            next[row] = end;
+            for (; first < end; first += most) {
+                runs.push_back({first, std::min(first + most, end)});
+            }
         }
     }
     return runs;
@@ -106,7 +120,8 @@ void bsr_select(Plan &plan) {
     state->few_name = state->name;
     if (plan.desc.op == BSPARSE_SDDMM) {
         state->majors = make_majors(p.by_row);
-        state->runs = make_runs(p.by_row, int64_t{p.block_rows} * p.block_cols);
+        state->range_cols = range_cols_of(p, *state->kernels);
+        state->runs = make_runs(p.by_row, p.col_blocks, state->range_cols, int64_t{p.block_rows} * p.block_cols);
     } else if (plan.desc.dtype != BSPARSE_F64) {
         state->units =
             make_units(plan.desc.op == BSPARSE_SPMM ? p.by_row : p.by_col, int64_t{p.block_rows} * p.block_cols);

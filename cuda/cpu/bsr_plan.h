@@ -14,7 +14,7 @@ struct Unit {
     int64_t blocks;
 };
 
-// Neighbouring blocks of one block row that one item of sddmm takes.
+// Neighbouring blocks of one block row and one range of block columns that one item of sddmm takes.
 struct Run {
     int32_t first, last;
 };
@@ -26,7 +26,8 @@ struct BsrPlan {
     std::vector<Unit> units;     // spmm, spmm_t: longest first
     double longest_share;        // of the longest unit in the blocks of all
     std::vector<int32_t> majors; // sddmm: block row of each block
-    std::vector<Run> runs;       // sddmm
+    int32_t range_cols;          // sddmm: block columns of a range
+    std::vector<Run> runs;       // sddmm: range by range
     std::string name, few_name;  // of the kernel, and of that for few tokens
 };
 

@@ -1,4 +1,4 @@
-// Runs of sddmm, a chunk of tokens at a time: strips of B are made, then every stored block adds its products.
+// Runs of sddmm, a chunk of tokens at a time: every stored block adds the chunk's products.
 #include <algorithm>
 
 #include "bsr_plan.h"
@@ -6,8 +6,7 @@
 namespace bsparse::cpu {
 namespace {
 
-constexpr int64_t kPrepareTokens = 16; // of one item that makes strips
-constexpr int32_t kLeastRows = 12;     // of a block that an item takes, where there are few blocks
+constexpr int32_t kLeastRows = 12; // of a block that an item takes, where there are few blocks
 
 // How one run is cut; the same for bsr_workspace_bytes and the run itself.
 struct Cut {
@@ -15,8 +14,8 @@ struct Cut {
     int32_t parts, part_rows;     // of a block
     int64_t rounds, round_tokens; // round_tokens: of every round but perhaps the last
     int64_t strip_rows;
-    int64_t strip_bytes; // of all strips
-    int64_t sums_bytes;  // of f32 sums between rounds, where the values cannot hold them
+    int64_t thread_bytes; // scratch and strips
+    int64_t sums_bytes;   // of f32 sums between rounds, where the values cannot hold them
 
     Cut(const Plan &plan, int64_t tokens) {
         const BsrPlan &state = bsr_plan(plan);
@@ -33,7 +32,9 @@ struct Cut {
         rounds = std::max<int64_t>(ceil_div(tokens, std::max<int64_t>(round_tokens, 1)), 1);
         // One row more than needed: strips a power of two apart would meet in the same sets of the cache.
         strip_rows = (state.pairs ? round_tokens / 2 : round_tokens) + 1;
-        strip_bytes = round_up(p.col_blocks * round_up(p.block_cols, state.kernels->lanes) * strip_rows * 4, 64);
+        const int64_t cols = std::min(state.range_cols, p.col_blocks);
+        const int64_t strips = cols * round_up(p.block_cols, state.kernels->lanes) * strip_rows * 4;
+        thread_bytes = static_cast<int64_t>(state.kernels->scratch_bytes + sizeof(SddmmStrips)) + round_up(strips, 64);
         sums_bytes = rounds > 1 && plan.desc.out_dtype != BSPARSE_F32 ? stored * 4 : 0;
     }
 };
@@ -41,19 +42,18 @@ struct Cut {
 class SddmmJob : public Job {
 public:
     SddmmJob(const Plan &plan, const bsparse_args &args, const Cut &cut, char *workspace)
-        : Job(cut.rounds, ceil_div(cut.round_tokens, kPrepareTokens),
-              static_cast<int64_t>(bsr_plan(plan).runs.size()) * cut.parts),
-          plan_(bsr_plan(plan)), cut_(cut), tokens_(args.tokens), beta_(static_cast<float>(args.beta)),
-          scratch_(workspace) {
+        : Job(cut.rounds, 0, static_cast<int64_t>(bsr_plan(plan).runs.size()) * cut.parts), plan_(bsr_plan(plan)),
+          cut_(cut), tokens_(args.tokens), beta_(static_cast<float>(args.beta)), memory_(workspace) {
         const Pattern &p = plan.pattern;
         const bsparse_plan_desc &desc = plan.desc;
-        char *strips = workspace + cut.threads * plan_.kernels->scratch_bytes;
-        sums_ = cut.sums_bytes != 0 ? strips + cut.strip_bytes : nullptr;
+        for (int slot = 0; slot < cut.threads; ++slot) {
+            strips_of(slot).first_token = -1;
+        }
+        sums_ = cut.sums_bytes != 0 ? workspace + cut.threads * cut.thread_bytes : nullptr;
         // B is [tokens, cols]: its rows are dense_of's columns.
         const bsparse_order b_order = desc.b_order == BSPARSE_ROW_MAJOR ? BSPARSE_COL_MAJOR : BSPARSE_ROW_MAJOR;
         task_.minors = p.by_row.minors.data();
         task_.majors = plan_.majors.data();
-        task_.col_offsets = p.by_col.offsets.data();
         task_.a = dense_of(args.a, args.lda, desc.a_order, desc.dtype);
         task_.b = dense_of(args.b, args.ldb, b_order, desc.dtype);
         task_.block_rows = p.block_rows;
@@ -61,31 +61,29 @@ public:
         task_.rows = p.rows;
         task_.cols = p.cols;
         task_.pairs = plan_.pairs;
-        task_.strips = strips;
         task_.strip_rows = cut.strip_rows;
+        task_.range_cols = plan_.range_cols;
         task_.alpha = static_cast<float>(args.alpha);
         task_.values = static_cast<char *>(args.s_values);
         task_.values_dtype = desc.out_dtype;
     }
 
-    void prepare(int64_t round, int64_t item, int) override {
-        const SddmmTask task = of_round(round);
-        const int64_t first = item * kPrepareTokens;
-        const int64_t last = std::min(first + kPrepareTokens, task.tokens);
-        if (first < last) {
-            plan_.kernels->strips(task, first, last);
-        }
-    }
+    void prepare(int64_t, int64_t, int) override {} // nothing is shared
 
     void multiply(int64_t round, int64_t number, int slot) override {
         const Run &run = plan_.runs[static_cast<size_t>(number / cut_.parts)];
         const int64_t row = number % cut_.parts * cut_.part_rows;
         const int64_t last_row = std::min<int64_t>(row + cut_.part_rows, task_.block_rows);
         const SddmmItem item = {run.first, run.last, static_cast<int32_t>(row), static_cast<int32_t>(last_row)};
-        plan_.kernels->sddmm(of_round(round), item, scratch_ + slot * plan_.kernels->scratch_bytes);
+        plan_.kernels->sddmm(of_round(round), item, strips_of(slot), memory_ + slot * cut_.thread_bytes);
     }
 
 private:
+    SddmmStrips &strips_of(int slot) const {
+        char *scratch = memory_ + slot * cut_.thread_bytes;
+        return *reinterpret_cast<SddmmStrips *>(scratch + plan_.kernels->scratch_bytes);
+    }
+
     // Between rounds the sums stay f32: in the values, or beside them where those are of another dtype.
     SddmmTask of_round(int64_t round) const {
         SddmmTask task = task_;
@@ -109,9 +107,9 @@ private:
     const Cut cut_;
     const int64_t tokens_;
     const float beta_;
-    char *const scratch_; // [threads][scratch_bytes]
-    char *sums_;          // [blocks, block_rows, block_cols] of f32, or NULL
-    SddmmTask task_;      // what all rounds share
+    char *const memory_; // [threads][thread_bytes]
+    char *sums_;         // [blocks, block_rows, block_cols] of f32, or NULL
+    SddmmTask task_;     // what all rounds share
 };
 
 } // namespace
@@ -121,7 +119,7 @@ size_t sddmm_workspace_bytes(const Plan &plan, int64_t tokens) {
         return 0;
     }
     const Cut cut(plan, tokens);
-    return cut.threads * bsr_plan(plan).kernels->scratch_bytes + cut.strip_bytes + cut.sums_bytes;
+    return cut.threads * cut.thread_bytes + cut.sums_bytes;
 }
 
 void sddmm_run(const Plan &plan, const bsparse_args &args, void *workspace) {

@@ -51,19 +51,18 @@ struct SpmmItem {
     int64_t first_token, last_token; // at most kItemTokens
 };
 
-// sddmm of one run over one chunk of its tokens. B is first rearranged into strips, for all threads: each holds a
-// group of columns of a block column, contiguous for all tokens of the chunk. Strips of A are the threads' own.
+// sddmm of one run over one chunk of its tokens. A and B are rearranged into strips: each holds a few features,
+// contiguous for all tokens of the chunk.
 struct SddmmTask {
-    const int32_t *minors;      // [blocks], block column of each
-    const int32_t *majors;      // [blocks], block row of each
-    const int32_t *col_offsets; // [block columns + 1]: where equal, no stored block needs a strip
-    Dense a, b;                 // [tokens, rows], [tokens, cols]
+    const int32_t *minors; // [blocks], block column of each
+    const int32_t *majors; // [blocks], block row of each
+    Dense a, b;            // [tokens, rows], [tokens, cols]
     int32_t block_rows, block_cols;
     int64_t rows, cols;
     bool pairs;                  // bf16 is multiplied as it is, two tokens at a time
     int64_t first_token, tokens; // the chunk, at most kStripTokens
-    char *strips;                // [block columns][groups][strip_rows][group]
     int64_t strip_rows;          // tokens, or pairs of tokens, of a strip
+    int32_t range_cols;          // block columns of a range: those whose strips a thread keeps
     float alpha, beta;           // values = alpha * sums + beta * before
     const char *before;          // [blocks, block_rows, block_cols], read where beta is not 0
     bsparse_dtype before_dtype;
@@ -71,7 +70,7 @@ struct SddmmTask {
     bsparse_dtype values_dtype;
 };
 
-// The part of it that one thread computes at a time: some rows of neighbouring blocks of one block row.
+// The part of it that one thread computes at a time: some rows of neighbouring blocks of one block row and one range.
 struct SddmmItem {
     int32_t first_block, last_block;
     int32_t first_row, last_row; // at most kItemRows
@@ -82,6 +81,17 @@ constexpr int kFewTokens = 8;       // most tokens that the decode kernels can s
 constexpr int kSegmentInner = 2048; // inner features whose panel one thread holds: 256 KiB with AVX-512, fits L2
 constexpr int kItemRows = 64;       // most rows of one SddmmItem
 constexpr int kStripTokens = 512;   // strips of a 64x64 block are then 256 KiB
+constexpr int kStripColumns = 1024; // of a range, whole lanes: strips of 2 MiB for each thread
+
+// B's strips of one range, made by one thread for itself as its items need them. Shared strips would be made once, but
+// writing again what another core has read can cost more than making them twice. Measured on a virtual machine whose
+// two cores share a cache at one moment and not at the next: shared 0.68 or 1.26 ms, own 0.66 ms (f32, 512 tokens,
+// 1024 x 1024 in 32x32 blocks, density 0.1).
+struct alignas(64) SddmmStrips {
+    int64_t first_token, first_col; // of the chunk and the range that they belong to; first_token -1: none
+    bool made[kStripColumns / 4];   // [range_cols]; a block column takes 4 columns at least, a register's lanes
+    // Behind it: [range_cols][groups][strip_rows][group] of f32, or of pairs of bf16.
+};
 
 struct Kernels {
     bsparse_cpu_isa isa;
@@ -94,9 +104,7 @@ struct Kernels {
     void (*image)(const Dense &x, int64_t features, int64_t first, int64_t last, bool pairs, char *to, int64_t ld);
     void (*spmm)(const SpmmTask &task, const SpmmItem &item, char *scratch);
     void (*decode)(const SpmmTask &task, const SpmmItem &item, char *scratch);
-    // Tokens [first, last) of the chunk into the strips of B; first is even.
-    void (*strips)(const SddmmTask &task, int64_t first, int64_t last);
-    void (*sddmm)(const SddmmTask &task, const SddmmItem &item, char *scratch);
+    void (*sddmm)(const SddmmTask &task, const SddmmItem &item, SddmmStrips &strips, char *scratch);
 };
 
 extern const Kernels kPortableKernels;

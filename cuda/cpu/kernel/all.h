@@ -49,7 +49,6 @@ const Kernels BSPARSE_CPU_KERNELS = {
     image,
     spmm,
     decode,
-    strips,
     sddmm,
 };
 

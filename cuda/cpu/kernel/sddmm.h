@@ -1,6 +1,5 @@
 // sddmm: each stored block is the sum over tokens of outer products of a row of A's strip for its block row and one of
-// B's for its block column. Strips of A are made by each thread for itself: it needs few, and writing again what
-// another core has read is slow (measured: 15 instead of 98 GB/s). Part of the kernel source: see kernel/all.h.
+// B's for its block column. Every thread makes the strips that it reads. Part of the kernel source: see kernel/all.h.
 
 // One thread's memory.
 struct SddmmScratch {
@@ -13,25 +12,25 @@ static inline int64_t padded_columns(const SddmmTask &task) {
     return (int64_t{task.block_cols} + kLanes - 1) / kLanes * kLanes;
 }
 
-// The strip of a group of columns, from `column` of block column `col` on.
-static inline char *strip_of(const SddmmTask &task, int64_t col, int64_t column) {
-    return task.strips + (col * padded_columns(task) + column) * task.strip_rows * 4;
+// The strip of a group of columns, from `column` of the range's block column `col` on.
+static inline char *strip_of(const SddmmTask &task, SddmmStrips &strips, int64_t col, int64_t column) {
+    char *rows = reinterpret_cast<char *>(&strips + 1);
+    return rows + (col * padded_columns(task) + column) * task.strip_rows * 4;
 }
 
-static void strips(const SddmmTask &task, int64_t first, int64_t last) {
+// Makes the strips of block column `col` of the range, unless this thread has made them.
+static void need_strips(const SddmmTask &task, SddmmStrips &strips, int64_t col) {
+    if (strips.made[col]) {
+        return;
+    }
+    strips.made[col] = true;
+    const int64_t feature = (strips.first_col + col) * task.block_cols;
+    const int64_t inside = least(task.block_cols, task.cols - feature);
     const int64_t padded = padded_columns(task);
-    for (int64_t col = 0; col * task.block_cols < task.cols; ++col) {
-        if (task.col_offsets[col] == task.col_offsets[col + 1]) {
-            continue;
-        }
-        const int64_t feature = col * task.block_cols;
-        const int64_t inside = least(task.block_cols, task.cols - feature);
-        for (int64_t column = 0; column < padded; column += kGroup) {
-            const int64_t width = least(kGroup, padded - column);
-            char *rows = strip_of(task, col, column) + first / (task.pairs ? 2 : 1) * width * 4;
-            fill({task.b, task.first_token + first, last - first, feature + column, inside - column, width, rows},
-                 task.pairs);
-        }
+    for (int64_t column = 0; column < padded; column += kGroup) {
+        fill({task.b, task.first_token, task.tokens, feature + column, inside - column, least(kGroup, padded - column),
+              strip_of(task, strips, col, column)},
+             task.pairs);
     }
 }
 
@@ -58,17 +57,26 @@ static void store_values(const SddmmTask &task, int64_t b, int64_t row, int64_t 
     }
 }
 
-template <class Multiply> static void sddmm_item(const SddmmTask &task, const SddmmItem &item, SddmmScratch &scratch) {
+template <class Multiply>
+static void sddmm_item(const SddmmTask &task, const SddmmItem &item, SddmmStrips &strips, SddmmScratch &scratch) {
     const int64_t rows = item.last_row - item.first_row;
     const int64_t feature = int64_t{task.majors[item.first_block]} * task.block_rows + item.first_row; // of A
+    const int64_t first_col = task.minors[item.first_block] / task.range_cols * task.range_cols;
     const int32_t count = static_cast<int32_t>(task.pairs ? (task.tokens + 1) / 2 : task.tokens);
     const int64_t padded = padded_columns(task);
+    if (strips.first_token != task.first_token || strips.first_col != first_col) {
+        strips.first_token = task.first_token;
+        strips.first_col = first_col;
+        __builtin_memset(strips.made, 0, sizeof(strips.made));
+    }
     char *a = reinterpret_cast<char *>(scratch.a);
     fill({task.a, task.first_token, task.tokens, feature, task.rows - feature, rows, a}, task.pairs);
     for (int64_t b = item.first_block; b < item.last_block; ++b) {
+        const int64_t col = task.minors[b] - first_col;
+        need_strips(task, strips, col);
         for (int64_t column = 0; column < padded; column += kGroup) {
             const int64_t width = least(kGroup, padded - column);
-            const Step step = {strip_of(task, task.minors[b], column), count, 0};
+            const Step step = {strip_of(task, strips, col, column), count, 0};
             for (int64_t row = 0; row < rows;) {
                 const int64_t some = tile_rows(rows - row, kTileRows);
                 const TileFunction multiply =
@@ -82,12 +90,12 @@ template <class Multiply> static void sddmm_item(const SddmmTask &task, const Sd
     }
 }
 
-static void sddmm(const SddmmTask &task, const SddmmItem &item, char *memory) {
+static void sddmm(const SddmmTask &task, const SddmmItem &item, SddmmStrips &strips, char *memory) {
     SddmmScratch &scratch = *reinterpret_cast<SddmmScratch *>(memory);
 #if defined(__AVX512BF16__)
     if (task.pairs) {
-        return sddmm_item<MultiplyPairs>(task, item, scratch);
+        return sddmm_item<MultiplyPairs>(task, item, strips, scratch);
     }
 #endif
-    sddmm_item<MultiplyF32>(task, item, scratch);
+    sddmm_item<MultiplyF32>(task, item, strips, scratch);
 }
