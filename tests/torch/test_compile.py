@@ -16,12 +16,12 @@ def fresh_compiler():
 
 
 class Net(nn.Module):
-    """Two layers of different patterns and a fused activation."""
+    """Two layers of different patterns, one with an activation, and the functional with another."""
 
     def __init__(self):
         super().__init__()
         self.first = BlockSparseLinear(45, 70, block=16)
-        self.second = BlockSparseLinear(70, 24, block=8, bias=False)
+        self.second = BlockSparseLinear(70, 24, block=8, bias=False, activation="silu")
         self.pattern = BlockPattern.balanced((24, 24), 0.5, 8)
         self.values = nn.Parameter(torch.randn(self.pattern.values_shape))
 

@@ -84,6 +84,13 @@ def test_wrong_activation():
         F.block_sparse_linear(torch.ones(2, 24), torch.ones(PATTERN.values_shape), PATTERN, activation="swish")
 
 
+def test_an_activation_set_later_is_checked_when_it_is_used():
+    layer = make()
+    layer.activation = "swish"
+    with pytest.raises(InvalidArgument, match="activation is 'swish'"):
+        layer(torch.ones(2, 24))
+
+
 def test_wrong_pattern():
     with pytest.raises(InvalidArgument, match="pattern is a Tensor; it must be a BlockPattern"):
         F.block_sparse_linear(torch.ones(2, 24), torch.ones(PATTERN.values_shape), PATTERN.mask())
@@ -126,6 +133,7 @@ CONSTRUCTORS = {
     "generator": ({"generator": 3}, r"generator is 3; it must be a torch.Generator or None: pass torch.Generator\(\)"),
     "generator of values": ({"generator": 3, "pattern": PATTERN}, "generator is 3"),
     "format": ({"format": "csr"}, "format is 'csr'; it must be \"bsr\""),
+    "activation": ({"activation": "tanh"}, 'activation is \'tanh\'; it must be None, "relu", "gelu", .* or "silu"'),
     "in_features": ({"in_features": 0}, "in_features is 0; it must be a positive int"),
     "out_features": ({"out_features": 1.5}, "out_features is 1.5; it must be a positive int"),
 }
@@ -152,6 +160,11 @@ def test_formats_of_later_versions(format):
 def test_from_what_is_no_linear(module):
     with pytest.raises(InvalidArgument, match=f"linear is a {type(module).__name__}; it must be an nn.Linear: copy"):
         BlockSparseLinear.from_linear(module)
+
+
+def test_from_a_linear_with_a_wrong_activation():
+    with pytest.raises(InvalidArgument, match="activation is 'tanh'"):
+        BlockSparseLinear.from_linear(nn.Linear(24, 16), block=8, activation="tanh")
 
 
 def test_from_a_linear_without_values():

@@ -9,7 +9,7 @@ import torch
 from cases import CASES, SMALL, case_id, named
 from torch import nn
 
-from bsparse_torch import BlockPattern, BlockSparseLinear
+from bsparse_torch import BlockPattern, BlockSparseLinear, Unsupported
 from bsparse_torch import functional as F
 
 
@@ -88,6 +88,46 @@ def test_functional_needs_no_gradients(operands, expect, check, activation):
     data = operands(case, "f32")
     y = F.block_sparse_linear(data.x, data.values, data.pattern, data.bias, activation)
     check(y, dtype="f32", **expect(case, data.exact, "linear", activation))
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
+def test_a_layer_with_an_activation_is_the_functional(activation):
+    layer, x = BlockSparseLinear(48, 32, block=16, activation=activation), torch.randn(4, 48)
+    expected = F.block_sparse_linear(x, layer.values, layer.pattern, layer.bias, activation)
+    assert torch.equal(layer(x), expected)
+    layer.activation = None
+    assert not torch.equal(layer(x), expected)
+
+
+def test_an_activation_beside_from_linear():
+    linear, x = nn.Linear(48, 32), torch.randn(4, 48)
+    layer = BlockSparseLinear.from_linear(linear, density=1.0, block=16, activation="gelu")
+    torch.testing.assert_close(layer(x), nn.functional.gelu(linear(x)))
+
+
+def test_copies_keep_the_activation():
+    layer = BlockSparseLinear(32, 32, block=16, activation="silu")
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert other.activation == "silu"
+
+
+def test_layers_pickled_before_they_had_an_activation():
+    layer, x = BlockSparseLinear(32, 32, block=16), torch.randn(2, 32)
+    del layer.__dict__["activation"]
+    assert torch.equal(pickle.loads(pickle.dumps(layer))(x), layer(x))
+
+
+def test_an_activation_is_no_state():
+    layer = BlockSparseLinear(32, 32, block=16, activation="relu")
+    other = BlockSparseLinear(32, 32, block=16)
+    other.load_state_dict(layer.state_dict())
+    assert other.activation is None
+
+
+def test_no_linear_computes_an_activation():
+    layer = BlockSparseLinear(32, 32, block=16, activation="gelu")
+    with pytest.raises(Unsupported, match="activation is 'gelu'; an nn.Linear has none: set layer.activation = None"):
+        layer.to_linear()
 
 
 def test_constructor_arguments():
@@ -233,6 +273,7 @@ def test_report():
     assert report["bytes"] == {"dense": 4 * (96 * 70 + 70), "sparse": 4 * (layer.values.numel() + 6 + 10 + 70)}
     assert (report["format"], report["block"], report["blocks"], report["dtype"]) == ("bsr", (16, 16), 10, "float32")
     assert report["density"] == layer.density
+    assert report["activation"] is None
     assert (report["dense_path"], report["dense_path_reason"]) == (
         False,
         "this version multiplies the stored blocks always",
@@ -247,6 +288,16 @@ def test_report_advises_where_dense_is_about_as_fast():
 def test_report_where_no_kernel_runs():
     kernels = BlockSparseLinear(64, 64, block=16, device="meta").report()["kernels"]
     assert kernels["forward"] == "none: no kernel runs on device meta"
+
+
+def test_report_of_a_layer_with_an_activation():
+    report = BlockSparseLinear(96, 70, block=16, activation="gelu").report(tokens=7)
+    assert report["activation"] == "gelu"
+    assert report["kernels"]["forward"].startswith("cpu.bsr_")
+
+
+def test_repr_with_an_activation():
+    assert repr(BlockSparseLinear(64, 32, block=16, activation="relu")).endswith("density=0.5, activation='relu')")
 
 
 def test_repr():

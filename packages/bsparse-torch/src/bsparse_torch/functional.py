@@ -60,8 +60,7 @@ def linear(
     _check_kind("values", values)
     if bias is not None:
         _check_kind("bias", bias)
-    if activation is not None and activation not in autograd.ACTIVATION_GRADS:
-        raise InvalidArgument(f"activation is {activation!r}; it must be None, {_quoted(autograd.ACTIVATION_GRADS)}")
+    check_activation(activation)
     device = x.device
     if device != values.device:
         raise InvalidArgument(
@@ -73,6 +72,12 @@ def linear(
     pattern_arguments = row_offsets, col_indices, pattern.key, pattern.rows, pattern.cols
     result: tuple[Tensor, Tensor] = ops.linear(x, values, bias, *pattern_arguments, activation or "none", keep_aux)
     return result[0]
+
+
+def check_activation(activation: str | None) -> None:
+    """Raises InvalidArgument for the name of an activation that is not served."""
+    if activation is not None and activation not in autograd.ACTIVATION_GRADS:
+        raise InvalidArgument(f"activation is {activation!r}; it must be None, {_quoted(autograd.ACTIVATION_GRADS)}")
 
 
 def pack(dense: Tensor, pattern: BlockPattern) -> Tensor:

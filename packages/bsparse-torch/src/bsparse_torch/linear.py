@@ -15,7 +15,7 @@ from bsparse_torch.standin import DenseWeight
 
 
 class BlockSparseLinear(PatternBuffers):
-    """y = x W^T + bias, where W [out_features, in_features] is stored as blocks.
+    """y = act(x W^T + bias), where W [out_features, in_features] is stored as blocks.
 
     Args:
         in_features, out_features: any sizes; edge blocks are stored whole, their padding stays zero.
@@ -25,6 +25,8 @@ class BlockSparseLinear(PatternBuffers):
         pattern: "balanced" (the same number of blocks in every block row), "random", a bool block mask, or a
             BlockPattern, whose block it then takes.
         generator: draws the pattern and the first values; None: torch's own.
+        activation: None, "relu", "gelu", "gelu_tanh" or "silu", computed in the same pass as the product. The attribute
+            may be set later; like the choice of a module, it is not part of a state_dict.
 
     `values` [blocks, block_rows, block_cols] is an ordinary Parameter; `row_offsets` and `col_indices` are buffers.
     There is no Parameter `weight`: `layer.weight` can be asked for dtype, device and shape, and nothing else.
@@ -36,6 +38,7 @@ class BlockSparseLinear(PatternBuffers):
 
     values: nn.Parameter
     bias: nn.Parameter | None
+    activation: str | None = None  # here also for layers that were pickled before they had one
 
     def __init__(
         self,
@@ -50,12 +53,15 @@ class BlockSparseLinear(PatternBuffers):
         format: str = "bsr",
         pattern: Any = "balanced",
         generator: torch.Generator | None = None,
+        activation: str | None = None,
     ) -> None:
         check_format(format)
+        functional.check_activation(activation)
         made = make_pattern((out_features, in_features), density, block, pattern, generator)
         self._build(in_features, out_features, made.blocks, made.block, bias, device, dtype)
         self._bind(made.copied_to(self.values.device))  # its own tensors: other layers may have the same pattern
         self.reset_parameters(generator)
+        self.activation = activation
 
     def _build(
         self,
@@ -104,6 +110,7 @@ class BlockSparseLinear(PatternBuffers):
         choose: str = "magnitude",
         mask: Any = None,
         format: str = "bsr",
+        activation: str | None = None,
     ) -> "BlockSparseLinear":
         """The blocks of a dense layer that are worth keeping, their weights unchanged.
 
@@ -112,10 +119,12 @@ class BlockSparseLinear(PatternBuffers):
             choose: "magnitude": the blocks of largest L2 norm over the whole matrix; "nonzero": every block that
                 holds a nonzero.
             mask: bool [block rows, block columns], instead of both.
+            activation: what the layer computes after the product, and linear does not.
 
         dtype, device, requires_grad and the training flag are those of linear; nothing is shared with it.
         """
         check_format(format)
+        functional.check_activation(activation)
         if not isinstance(linear, nn.Linear):
             raise InvalidArgument(
                 f"linear is a {type(linear).__name__}; it must be an nn.Linear: copy its weight, "
@@ -133,7 +142,9 @@ class BlockSparseLinear(PatternBuffers):
         bias = None
         if linear.bias is not None:
             bias = nn.Parameter(linear.bias.detach().clone(), linear.bias.requires_grad)
-        return cls._of(pattern, values, bias).train(linear.training)
+        layer = cls._of(pattern, values, bias).train(linear.training)
+        layer.activation = activation
+        return layer
 
     @classmethod
     def from_torch_bsr(cls, bsr: Tensor, bias: Tensor | None = None) -> "BlockSparseLinear":
@@ -173,7 +184,8 @@ class BlockSparseLinear(PatternBuffers):
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in_features] to y [..., out_features]."""
         self._notice_writing()
-        return functional.linear(x, self.values, self.bias, self.pattern, self.row_offsets, self.col_indices)
+        indices = self.row_offsets, self.col_indices
+        return functional.linear(x, self.values, self.bias, self.pattern, *indices, self.activation)
 
     @property
     def density(self) -> float:
@@ -196,7 +208,15 @@ class BlockSparseLinear(PatternBuffers):
         return functional.unpack(self.values, self.pattern)
 
     def to_linear(self) -> nn.Linear:
-        """An nn.Linear with the same outputs: the blocks that are not stored become zeros."""
+        """An nn.Linear with the same outputs: the blocks that are not stored become zeros.
+
+        Raises Unsupported for a layer with an activation, which no nn.Linear computes.
+        """
+        if self.activation is not None:
+            raise Unsupported(
+                f"activation is {self.activation!r}; an nn.Linear has none: set layer.activation = None, and apply "
+                f"{self.activation} to what the nn.Linear returns"
+            )
         linear = nn.Linear(self.in_features, self.out_features, bias=False, device="meta", dtype=self.values.dtype)
         linear.weight = nn.Parameter(self.to_dense().detach(), self.values.requires_grad)
         if self.bias is not None:
@@ -219,9 +239,9 @@ class BlockSparseLinear(PatternBuffers):
         )
 
     def report(self, tokens: int = 128) -> dict[str, Any]:
-        """Plain data: format, block, blocks, density, dtype, device; kernels of forward, grad_input and grad_weight for
-        this many tokens; bytes of the weight and bias, dense and sparse; dense_path and dense_path_reason."""
-        return report(self.values, self.bias, self.pattern, tokens)
+        """Plain data: format, block, blocks, density, dtype, device, activation; kernels of forward, grad_input and
+        grad_weight for this many tokens; bytes of the weight and bias, dense and sparse; dense_path and its reason."""
+        return report(self.values, self.bias, self.pattern, tokens, self.activation)
 
     # changing its pattern --------------------------------------------------------------------------------------
 
@@ -301,4 +321,6 @@ class BlockSparseLinear(PatternBuffers):
     def extra_repr(self) -> str:
         shape = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
         stored = "no pattern yet" if self._pattern is None else f"density={self.density:.3g}"
-        return f"{shape}, format={self.format!r}, block={self.block}, blocks={self.values.shape[0]}, {stored}"
+        blocks = f"format={self.format!r}, block={self.block}, blocks={self.values.shape[0]}"
+        activation = "" if self.activation is None else f", activation={self.activation!r}"
+        return f"{shape}, {blocks}, {stored}{activation}"

@@ -2,19 +2,22 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from bsparse_core import BsparseError
 from bsparse_torch.pattern import BlockPattern
 
-OPERATIONS = {"forward": "spmm", "grad_input": "spmm_t", "grad_weight": "sddmm"}
 WORTHWHILE = 1.05  # a predicted gain over dense below this is not worth a block-sparse layer
 
 
-def report(values: Tensor, bias: Tensor | None, pattern: BlockPattern, tokens: int) -> dict[str, Any]:
+def report(
+    values: Tensor, bias: Tensor | None, pattern: BlockPattern, tokens: int, activation: str | None
+) -> dict[str, Any]:
     """See BlockSparseLinear.report."""
     element = values.element_size()
     shared = 0 if bias is None else bias.numel() * bias.element_size()
+    bias_dtype = None if bias is None else bias.dtype
     indices = 4 * (pattern.grid[0] + 1 + pattern.blocks)
     return {
         "format": pattern.format,
@@ -23,7 +26,12 @@ def report(values: Tensor, bias: Tensor | None, pattern: BlockPattern, tokens: i
         "density": pattern.density,
         "dtype": str(values.dtype).removeprefix("torch."),
         "device": str(values.device),
-        "kernels": {name: _kernel(op, values, pattern, tokens) for name, op in OPERATIONS.items()},
+        "activation": activation,
+        "kernels": {
+            "forward": _kernel("spmm", values, pattern, tokens, activation or "none", bias_dtype),
+            "grad_input": _kernel("spmm_t", values, pattern, tokens),
+            "grad_weight": _kernel("sddmm", values, pattern, tokens),
+        },
         "bytes": {
             "dense": pattern.rows * pattern.cols * element + shared,
             "sparse": values.numel() * element + indices + shared,
@@ -33,12 +41,19 @@ def report(values: Tensor, bias: Tensor | None, pattern: BlockPattern, tokens: i
     }
 
 
-def _kernel(op: str, values: Tensor, pattern: BlockPattern, tokens: int) -> str:
+def _kernel(
+    op: str,
+    values: Tensor,
+    pattern: BlockPattern,
+    tokens: int,
+    epilogue: str = "none",
+    bias_dtype: torch.dtype | None = None,
+) -> str:
     """The kernel's name, or the sentence that says why there is none."""
     if values.device.type not in ("cpu", "cuda"):
         return f"none: no kernel runs on device {values.device}"
     try:
-        return pattern.host.plan(op, values.dtype, values.device, "none", None).plan.kernel(tokens)
+        return pattern.host.plan(op, values.dtype, values.device, epilogue, bias_dtype).plan.kernel(tokens)
     except BsparseError as error:
         return f"none: {error}"
 
