@@ -7,6 +7,7 @@ from importlib.metadata import version as _version
 
 from bsparse_hf.checkpoint import load
 from bsparse_hf.config import BlockSparseConfig, CheckpointError
+from bsparse_hf.fusion import fuse_activations, unfuse_activations
 from bsparse_hf.patcher import BlockSparseModelPatcher
 from bsparse_hf.quantizer import BlockSparseQuantizer
 from bsparse_hf.report import ModuleReport, PatchReport
@@ -21,7 +22,9 @@ __all__ = [
     "PatchReport",
     "PatchRule",
     "__version__",
+    "fuse_activations",
     "load",
+    "unfuse_activations",
 ]
 
 __version__ = _version("bsparse-hf")

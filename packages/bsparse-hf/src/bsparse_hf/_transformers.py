@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 import transformers
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel, activations
 from transformers.pytorch_utils import Conv1D
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.base import HfQuantizer
@@ -22,6 +22,7 @@ __all__ = [
     "Conv1D",
     "HfQuantizer",
     "QuantizationConfigMixin",
+    "activation_name",
     "architecture",
     "attach_quantizer",
     "can_untie",
@@ -42,6 +43,25 @@ DenseWeight._is_hf_initialized = True  # type: ignore[attr-defined]
 
 Item = TypeVar("Item")
 PATIENCE = 2.0  # seconds of work before a progress bar appears
+
+# The modules that compute exactly what a block-sparse layer can, but for rounding.
+ACTIVATIONS: Mapping[type[nn.Module], str] = {
+    nn.ReLU: "relu",
+    nn.SiLU: "silu",
+    activations.SiLUActivation: "silu",
+    activations.GELUActivation: "gelu",
+    activations.GELUTanh: "gelu_tanh",
+    activations.NewGELUActivation: "gelu_tanh",
+    activations.FastGELUActivation: "gelu_tanh",
+    activations.AccurateGELUActivation: "gelu_tanh",
+}
+
+
+def activation_name(module: nn.Module) -> str | None:
+    """What `BlockSparseLinear.activation` calls this module's function; None for one that it does not compute."""
+    if type(module) is nn.GELU:
+        return "gelu_tanh" if module.approximate == "tanh" else "gelu"
+    return ACTIVATIONS.get(type(module))
 
 
 def progress(items: Sequence[Item], what: str) -> Iterable[Item]:

@@ -4,7 +4,7 @@ import difflib
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from bsparse_hf import _transformers as hf
+from bsparse_hf.fusion import fuse_activations
 from bsparse_hf.quantizer import attach
 from bsparse_hf.report import ModuleReport, PatchReport, size
 from bsparse_hf.rules import PatchRule, make_rule
@@ -38,10 +39,13 @@ class BlockSparseModelPatcher:
     print(patcher.plan(model))            # a dry run: changes nothing
     report = patcher.patch_model(model)   # in place
     model.save_pretrained("folder"); model = bsparse_hf.load("folder")
+
+    fuse_activations: whether patching ends with `bsparse_hf.fuse_activations`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fuse_activations: bool = True) -> None:
         self.rules: list[PatchRule] = []
+        self.fuse_activations = fuse_activations
 
     def add_pattern(self, pattern: str, options: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         """Adds a rule; of all rules that match a module's whole name, the one added first wins.
@@ -59,7 +63,7 @@ class BlockSparseModelPatcher:
         return self._report(model, self._steps(model))
 
     def patch_model(self, model: nn.Module) -> PatchReport:
-        """Replaces, in place, what `plan` says; returns that plan as the report.
+        """Replaces, in place, what `plan` says; returns that plan as the report, with a note of what was fused.
 
         Weights that are kept, biases, dtypes, devices, `requires_grad`, `training` and shared modules stay as they are.
         An optimizer made before holds the old parameters: make it after patching.
@@ -79,7 +83,8 @@ class BlockSparseModelPatcher:
             if any(step.site.tied for step in chosen):
                 hf.untie(model)
             attach(model, conv1d={step.site.names[0] for step in chosen if step.site.kind == "Conv1D"})
-        return report
+        fused = fuse_activations(model) if self.fuse_activations else {}
+        return replace(report, notes=(*report.notes, _fusion_note(fused))) if fused else report
 
     def _steps(self, model: nn.Module) -> list[_Step]:
         if not isinstance(model, nn.Module):
@@ -221,6 +226,13 @@ def _remark(model: nn.Module, number: int, rule: PatchRule, rows: list[ModuleRep
         return f"rule {number} {rule.pattern!r} matches only modules that earlier rules took", True
     near = _near_misses(rule, [row.name for row in rows])
     return f"rule {number} {rule.pattern!r} matches no module; the whole name must match{near}", True
+
+
+def _fusion_note(fused: Mapping[str, str]) -> str:
+    what = f"{len(fused)} activations are computed inside the layer before them"
+    if len(fused) == 1:
+        what = "1 activation is computed inside the layer before it"
+    return f"{what}: {', '.join(sorted(set(fused.values())))}"
 
 
 def _near_misses(rule: PatchRule, names: list[str]) -> str:

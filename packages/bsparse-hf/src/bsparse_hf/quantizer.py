@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from bsparse_hf import _transformers as hf
 from bsparse_hf.config import METHOD, BlockSparseConfig, describe
+from bsparse_hf.fusion import check_activations, fuse_activations, unfuse_activations
 from bsparse_hf.survey import names_of_modules, put
 from bsparse_hf.verify import check_files, check_layers, check_shapes, check_skeleton
 from bsparse_torch import BlockSparseLinear
@@ -64,6 +65,7 @@ class BlockSparseQuantizer(hf.HfQuantizer):
             )
             _tensors_only(layer)
             put(model, names[id(dense)], layer)
+        fuse_activations(model)  # as patching does; now, for the hooks of layers that get offloaded would prevent it
         self._shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
         # From here on this is an ordinary load: of "pre-quantized" files transformers would keep the dtype, whatever
         # the caller asked for. It also asks `param_needs_quantization` now, of each tensor.
@@ -85,6 +87,7 @@ class BlockSparseQuantizer(hf.HfQuantizer):
 
     def get_state_dict_and_metadata(self, model: PreTrainedModel) -> tuple[None, dict[str, str]]:
         """`save_pretrained` calls this first: brings the config up to date, for training may have changed patterns."""
+        check_activations(model)
         if any(isinstance(module, BlockSparseLinear) for module in model.modules()):
             attach(model)
         else:
@@ -93,6 +96,8 @@ class BlockSparseQuantizer(hf.HfQuantizer):
 
     def dequantize(self, model: PreTrainedModel, dtype: torch.dtype | None = None) -> PreTrainedModel:
         """Makes every layer dense again, zeros in place, in its own dtype or the one given."""
+        check_activations(model)
+        unfuse_activations(model)
         names = names_of_modules(model)
         for name, layer in list(model.named_modules()):
             if isinstance(layer, BlockSparseLinear):

@@ -56,6 +56,12 @@ def features(module: nn.Module) -> tuple[int, int]:
     return (rows, columns) if isinstance(module, hf.Conv1D) else (columns, rows)
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a forward or backward pass runs hooks of this module."""
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return any(hooks)
+
+
 def names_of_modules(model: nn.Module) -> dict[int, list[str]]:
     """id of each module -> every name under which the model holds it."""
     names: dict[int, list[str]] = defaultdict(list)
@@ -166,7 +172,7 @@ def _refusal(module: nn.Module) -> str | None:
         return "its weight is on the meta device or offloaded: load it into memory before patching"
     if weight.dtype not in DTYPES:
         return f"its dtype is {weight.dtype}; block-sparse layers hold float32, float16, bfloat16 or float64"
-    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+    if has_hooks(module):
         return "it has hooks, which would be lost: remove them before patching and add them again after"
     if hasattr(module, "_hf_hook"):
         return "accelerate dispatched it: patch the model first and dispatch it after"

@@ -1,0 +1,94 @@
+"""Fusion: the activation that follows a block-sparse layer, computed in the same pass as the layer's product.
+
+Whether an activation follows a layer is read from the forward of the module that holds both; no architecture is named
+here. That forward is taken to be the only caller of the two.
+"""
+
+from collections import Counter
+
+from torch import Tensor, nn
+
+from bsparse_hf import _transformers as hf
+from bsparse_hf.survey import has_hooks
+from bsparse_hf.tracing import pairs
+from bsparse_torch import BlockSparseLinear
+
+
+class Fused(nn.Module):
+    """In the place of an activation that its neighbour, the layer named `by`, has computed: returns its input."""
+
+    def __init__(self, original: nn.Module, by: str) -> None:
+        super().__init__()
+        self.original, self.by = original, by
+        self.training = original.training
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x, of any shape."""
+        return x
+
+    def extra_repr(self) -> str:
+        return f"by={self.by!r}"
+
+
+def fuse_activations(model: nn.Module) -> dict[str, str]:
+    """Moves activations into the block-sparse layers before them, in place, wherever that changes no output.
+
+    Returns the name of each layer that got an activation, and which: {"encoder.layer.0.intermediate.dense": "gelu"}.
+
+    A layer and an activation (ReLU, GELU by erf or tanh, SiLU) are fused when the module that holds both calls each of
+    them once, and the layer's output goes into the activation and nowhere else. Left as they are: layers held in
+    several places, modules with hooks, and all in a module whose forward takes more than one argument or cannot be
+    traced. Results differ by rounding alone: the activation sees the sum before that is rounded to the dtype.
+    """
+    places = Counter(id(child) for module in model.modules() for child in module._modules.values())
+    fused: dict[str, str] = {}
+    for parent_name, parent in list(model.named_modules()):
+        layers = {
+            name: child
+            for name, child in parent.named_children()
+            if isinstance(child, BlockSparseLinear) and places[id(child)] == 1 and _takes_activation(child)
+        }
+        activations = {name: known for name, child in parent.named_children() if (known := _known(child))}
+        if not layers or not activations:
+            continue
+        for by, name in sorted(pairs(parent)):
+            if by in layers and name in activations:
+                layers[by].activation = activations[name]
+                setattr(parent, name, Fused(parent.get_submodule(name), by))
+                fused[f"{parent_name}.{by}".lstrip(".")] = activations[name]
+    return fused
+
+
+def unfuse_activations(model: nn.Module) -> None:
+    """Undoes `fuse_activations`, in place: the very modules it replaced stand where they stood."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, Fused):
+                getattr(parent, child.by).activation = None
+                setattr(parent, name, child.original)
+
+
+def check_activations(model: nn.Module) -> None:
+    """Raises ValueError for a layer whose activation was set by hand: neither files nor dense layers could hold it."""
+    held = {id(getattr(p, child.by)) for p in model.modules() for child in p.children() if isinstance(child, Fused)}
+    for name, layer in model.named_modules():
+        if isinstance(layer, BlockSparseLinear) and layer.activation is not None and id(layer) not in held:
+            raise ValueError(
+                f"{name}.activation is {layer.activation!r}, which no module of the model stands for, so that it would "
+                "be lost: set it to None, and let the model apply it"
+            )
+
+
+def _takes_activation(layer: BlockSparseLinear) -> bool:
+    """Whether a layer has no activation yet and would compute one that it is given."""
+    return layer.activation is None and type(layer).forward is BlockSparseLinear.forward and _is_plain(layer)
+
+
+def _known(module: nn.Module) -> str | None:
+    """The activation that a module computes; None for one that layers do not, and for other modules."""
+    return hf.activation_name(module) if _is_plain(module) else None
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Whether a call runs the forward of the module's class and nothing else."""
+    return "forward" not in vars(module) and not has_hooks(module)
