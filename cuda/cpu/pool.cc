@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <deque>
 #include <dlfcn.h>
 #include <exception>
 #include <fstream>
@@ -9,7 +10,6 @@
 #include <string>
 #include <thread>
 #include <unistd.h>
-#include <vector>
 
 namespace bsparse::cpu {
 namespace {
@@ -40,14 +40,14 @@ const pid_t kOpenMpProcess = forked_without_exec() ? 0 : getpid();
 // A run of several threads, as the threads of OpenMP see it.
 struct Team {
     Job &job;
-    const int seats;
-    std::atomic<int> taken{0};
+    const int slots;
+    const OpenMpThread number;
 };
 
 void join_team(void *data) {
-    Team &team = *static_cast<Team *>(data);
-    const int slot = team.taken.fetch_add(1, std::memory_order_relaxed);
-    if (slot < team.seats) {
+    const Team &team = *static_cast<const Team *>(data);
+    const int slot = team.number();
+    if (slot < team.slots) {
         team.job.work(slot);
     }
 }
@@ -95,15 +95,20 @@ void Job::work(int slot) {
 
 // The threads besides the caller's, and the one job they work on.
 struct Pool::Workers {
+    struct Worker {
+        std::condition_variable job_posted;
+        bool wanted = false; // may still join the job
+        std::thread thread;
+    };
+
     const pid_t process = getpid();
     std::atomic_flag busy = ATOMIC_FLAG_INIT; // held by the run that has the workers
     std::mutex mutex;
-    std::condition_variable job_posted, workers_left;
+    std::condition_variable workers_left;
     Job *job = nullptr;
-    int seats = 0;   // workers that may still join the job
     std::atomic<int> working{0}; // workers in the job; changed under the lock
     bool stop = false;
-    std::vector<std::thread> threads;
+    std::deque<Worker> workers;
 
     // Starts them; with fewer than asked for, or none, when the system has no more threads to give.
     void start(int count) {
@@ -114,23 +119,27 @@ struct Pool::Workers {
         }
         pthread_sigmask(SIG_SETMASK, &masked, &before);
         try {
-            while (static_cast<int>(threads.size()) < count) {
-                threads.emplace_back([this] { loop(); });
+            for (int slot = 1; slot <= count; ++slot) { // the caller's is 0
+                Worker &worker = workers.emplace_back();
+                worker.thread = std::thread([this, &worker, slot] { loop(worker, slot); });
             }
         } catch (const std::exception &) { // the run goes on with those there are
+            if (!workers.empty() && !workers.back().thread.joinable()) {
+                workers.pop_back();
+            }
         }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
-    void loop() {
+    void loop(Worker &worker, int slot) {
         std::unique_lock<std::mutex> lock(mutex);
         for (;;) {
-            job_posted.wait(lock, [&] { return stop || seats > 0; });
+            worker.job_posted.wait(lock, [&] { return stop || worker.wanted; });
             if (stop) {
                 return;
             }
             Job *mine = job;
-            const int slot = seats--; // 1 .. seats: the caller is 0
+            worker.wanted = false;
             ++working;
             lock.unlock();
             mine->work(slot);
@@ -141,17 +150,25 @@ struct Pool::Workers {
         }
     }
 
+    void want(size_t helpers, bool wanted) {
+        for (size_t i = 0; i < helpers && i < workers.size(); ++i) {
+            workers[i].wanted = wanted;
+            if (wanted) {
+                workers[i].job_posted.notify_one();
+            }
+        }
+    }
+
     void run(Job &posted, int helpers) {
         {
             std::lock_guard<std::mutex> lock(mutex);
             job = &posted;
-            seats = helpers;
+            want(helpers, true);
         }
-        helpers > 1 ? job_posted.notify_all() : job_posted.notify_one();
         posted.work(0);
         {
             std::lock_guard<std::mutex> lock(mutex);
-            seats = 0; // who has not come by now is not needed
+            want(helpers, false); // who has not come by now is not needed
         }
         for (int i = 0; i < kSpins && working.load(std::memory_order_acquire) > 0; ++i) {
             relax();
@@ -162,7 +179,8 @@ struct Pool::Workers {
 };
 
 Pool::Pool(int threads)
-    : threads_(threads), openmp_(reinterpret_cast<OpenMpParallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"))) {}
+    : threads_(threads), openmp_(reinterpret_cast<OpenMpParallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"))),
+      openmp_thread_(reinterpret_cast<OpenMpThread>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"))) {}
 
 Pool::Workers *Pool::workers() {
     Workers *old = workers_.load(std::memory_order_acquire);
@@ -185,7 +203,7 @@ void Pool::run(Job &job, int threads) {
         job.work(0);
         return;
     }
-    if (openmp_ != nullptr && getpid() == kOpenMpProcess) {
+    if (openmp_ != nullptr && openmp_thread_ != nullptr && getpid() == kOpenMpProcess) {
         run_on_openmp(job, helpers + 1);
         return;
     }
@@ -194,7 +212,7 @@ void Pool::run(Job &job, int threads) {
         job.work(0);
         return;
     }
-    if (all->threads.empty()) {
+    if (all->workers.empty()) {
         all->start(threads_ - 1);
     }
     all->run(job, helpers);
@@ -206,7 +224,7 @@ void Pool::run_on_openmp(Job &job, int threads) {
         job.work(0);
         return;
     }
-    Team team{job, threads};
+    Team team{job, threads, openmp_thread_};
     openmp_(join_team, &team, threads_, 0); // always all threads: a team that changes size makes threads anew
     openmp_busy_.clear(std::memory_order_release);
 }
@@ -220,9 +238,9 @@ Pool::~Pool() {
         std::lock_guard<std::mutex> lock(all->mutex);
         all->stop = true;
     }
-    all->job_posted.notify_all();
-    for (std::thread &thread : all->threads) {
-        thread.join();
+    for (Workers::Worker &worker : all->workers) {
+        worker.job_posted.notify_one();
+        worker.thread.join();
     }
     delete all;
 }
