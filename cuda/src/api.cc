@@ -152,13 +152,18 @@ bsparse_status bsparse_plan_create(bsparse_plan **out, const bsparse_context *co
                                    const bsparse_plan_desc *desc) {
     return guard([&] {
         require_out(out, "plan");
-        *out = new bsparse_plan{make_plan(require(context, "context"), require(pattern, "pattern"), read_sized(desc))};
+        auto plan = std::make_unique<bsparse_plan>();
+        make_plan(*plan, require(context, "context"), require(pattern, "pattern"), read_sized(desc));
+        *out = plan.release();
     });
 }
 
 bsparse_status bsparse_plan_supports(const bsparse_context *context, const bsparse_pattern *pattern,
                                      const bsparse_plan_desc *desc) {
-    return guard([&] { make_plan(require(context, "context"), require(pattern, "pattern"), read_sized(desc)); });
+    return guard([&] {
+        bsparse_plan plan;
+        make_plan(plan, require(context, "context"), require(pattern, "pattern"), read_sized(desc));
+    });
 }
 
 const char *bsparse_plan_kernel(const bsparse_plan *plan, int64_t tokens) {

@@ -21,12 +21,17 @@ struct Context {
     std::shared_ptr<void> state; // the backend's own: thread pool, device facts
 };
 
-// What a plan keeps. The backend's select fills kernel state; everything else is set by plan.cc.
+// What a plan keeps. The backend's select fills kernel state; everything else is set by plan.cc. A plan never moves,
+// so that its state may refer to the rest of it.
 struct Plan {
-    const Context *context;
+    const Context *context = nullptr;
     Pattern pattern;                   // the plan's own copy
-    bsparse_plan_desc desc;            // defaults resolved: no 0 in a dtype or an order
+    bsparse_plan_desc desc{};          // defaults resolved: no 0 in a dtype or an order
     std::shared_ptr<const void> state; // the backend's: kernel table, work lists
+
+    Plan() = default;
+    Plan(const Plan &) = delete;
+    Plan &operator=(const Plan &) = delete;
 };
 
 struct BackendOps {

@@ -1,17 +1,58 @@
-// The CUDA backend's seat at the table: devices and contexts. It has no kernels yet, and says so.
+// The CUDA backend's seat at the table: devices, contexts, and from a plan to the kernel families that serve it.
+#include <algorithm>
 #include <cuda_runtime.h>
 
+#include "../kernels/bsr_pack/pack.h"
+#include "../kernels/common/family.h"
 #include "backend.h"
+#include "dtype.h"
 #include "error.h"
+#include "select.h"
 
 namespace bsparse {
 namespace {
+
+using gpu::DeviceFacts;
+using gpu::Family;
+using gpu::Kind;
 
 // A failure's text; clears the error, which CUDA would otherwise report again to the next caller of the process.
 const char *take_error(cudaError_t error) {
     cudaGetLastError();
     return cudaGetErrorString(error);
 }
+
+void check(cudaError_t error, const char *what) {
+    if (error != cudaSuccess) {
+        backend_error("%s failed, and CUDA answers \"%s\": check the device and the pointers passed", what,
+                      take_error(error));
+    }
+}
+
+// The context's device is current while this lives.
+class OnDevice {
+public:
+    explicit OnDevice(const Context &context) {
+        check(cudaGetDevice(&before_), "cudaGetDevice");
+        if (before_ != context.desc.device) {
+            check(cudaSetDevice(context.desc.device), "cudaSetDevice");
+            changed_ = true;
+        }
+    }
+    ~OnDevice() {
+        if (changed_) {
+            cudaSetDevice(before_);
+        }
+    }
+    OnDevice(const OnDevice &) = delete;
+    OnDevice &operator=(const OnDevice &) = delete;
+
+private:
+    int before_ = 0;
+    bool changed_ = false;
+};
+
+// contexts ------------------------------------------------------------------------------------
 
 int32_t devices() {
     int count = 0;
@@ -39,54 +80,141 @@ void open(Context &context) {
                          "both to 0 for CUDA",
                          context.desc.threads, context.desc.cpu_isa);
     }
-    cudaDeviceProp facts;
-    const cudaError_t error = cudaGetDeviceProperties(&facts, context.desc.device);
+    cudaDeviceProp found;
+    const cudaError_t error = cudaGetDeviceProperties(&found, context.desc.device);
     if (error != cudaSuccess) {
         backend_error("context_desc.device is %d, and CUDA answers \"%s\": check the driver with nvidia-smi, or use "
                       "BSPARSE_BACKEND_CPU",
                       context.desc.device, take_error(error));
     }
-    context.name = std::string(facts.name) + ", sm" + std::to_string(facts.major * 10 + facts.minor);
+    const int arch = found.major * 10 + found.minor;
+    if (arch < 80) {
+        unsupported("context_desc.device is %d, a %s of compute capability %d.%d; the kernels need 8.0 or newer: use "
+                    "another device or BSPARSE_BACKEND_CPU",
+                    context.desc.device, found.name, found.major, found.minor);
+    }
+    context.name = std::string(found.name) + ", sm" + std::to_string(arch);
+    context.state = std::make_shared<DeviceFacts>(DeviceFacts{context.desc.device, arch, found.multiProcessorCount,
+                                                              static_cast<int>(found.sharedMemPerBlockOptin)});
 }
 
-const char *op_name(bsparse_op op) {
-    switch (op) {
-    case BSPARSE_SPMM:
-        return "spmm";
-    case BSPARSE_SPMM_T:
-        return "spmm_t";
+// plans ---------------------------------------------------------------------------------------
+
+// The families of a plan, best first, and where the lists of each begin in the one uploaded buffer.
+struct CudaPlan {
+    struct Member {
+        Kind kind;
+        std::unique_ptr<Family> family;
+        size_t first; // of its schedule, in numbers
+    };
+    std::vector<Member> members;
+    std::vector<int32_t> schedule; // all of them
+
+    // The first member for so many tokens that also serves these arguments, where they are known.
+    const Member &member_for(int64_t tokens, const bsparse_args *args) const {
+        for (const Member &member : members) {
+            if (gpu::suits(member.kind, tokens) && (args == nullptr || member.family->serves(*args))) {
+                return member;
+            }
+        }
+        return members.back();
+    }
+};
+
+const CudaPlan &cuda_plan(const Plan &plan) { return *static_cast<const CudaPlan *>(plan.state.get()); }
+
+std::unique_ptr<Family> make_family(Kind kind, const Plan &plan, const DeviceFacts &device) {
+    const bool gradient = plan.desc.op == BSPARSE_SDDMM;
+    switch (kind) {
+    case Kind::kDecode:
+        return gpu::make_spmm_decode(plan, device);
+    case Kind::kSm90:
+        return gradient ? gpu::make_sddmm_sm90(plan, device) : gpu::make_spmm_sm90(plan, device);
     default:
-        return "sddmm";
+        return gradient ? gpu::make_sddmm_sm80(plan, device) : gpu::make_spmm_sm80(plan, device);
     }
 }
 
 void select(Plan &plan) {
-    unsupported("plan_desc.op is %d, and the CUDA backend of this version has no bsr_%s kernel: use the CPU backend",
-                plan.desc.op, op_name(plan.desc.op));
+    const bsparse_dtype dtype = plan.desc.dtype;
+    if (dtype == BSPARSE_F64) {
+        unsupported("plan_desc.dtype is %d (%s), which the CUDA backend does not multiply: use f32, f16 or bf16, or a "
+                    "CPU context",
+                    dtype, dtype_name(dtype));
+    }
+    constexpr size_t kAlign = 16; // numbers: 64 bytes
+    const DeviceFacts &device = *static_cast<const DeviceFacts *>(plan.context->state.get());
+    auto state = std::make_shared<CudaPlan>();
+    for (const Kind kind : gpu::candidates(plan, device.arch)) {
+        std::unique_ptr<Family> family = make_family(kind, plan, device);
+        if (family != nullptr) {
+            const size_t first = state->schedule.size();
+            state->schedule.insert(state->schedule.end(), family->schedule().begin(), family->schedule().end());
+            state->schedule.resize((state->schedule.size() + kAlign - 1) / kAlign * kAlign);
+            state->members.push_back({kind, std::move(family), first});
+        }
+    }
+    plan.state = state;
 }
 
-void pack(const Context &, const Pattern &, bsparse_dtype, const void *, int64_t, void *, void *, void *) {
-    unsupported("the CUDA backend of this version has no bsr_pack kernel: pack with a CPU context and copy the values");
+const char *kernel(const Plan &plan, int64_t tokens) {
+    return cuda_plan(plan).member_for(tokens, nullptr).family->name(tokens).c_str();
 }
 
-void unpack(const Context &, const Pattern &, bsparse_dtype, const void *, const void *, void *, int64_t, void *) {
-    unsupported("the CUDA backend of this version has no bsr_unpack kernel: copy the values and unpack with a CPU "
-                "context");
+size_t schedule_bytes(const Plan &plan) { return cuda_plan(plan).schedule.size() * sizeof(int32_t); }
+
+size_t workspace_bytes(const Plan &plan, int64_t tokens) {
+    size_t bytes = 0;
+    for (const CudaPlan::Member &member : cuda_plan(plan).members) {
+        if (gpu::suits(member.kind, tokens)) {
+            bytes = std::max(bytes, member.family->workspace_bytes(tokens));
+        }
+    }
+    return bytes;
 }
 
-constexpr BackendOps make_backend() {
-    BackendOps ops{}; // what works on a plan stays empty: without kernels there is no plan
-    ops.backend = BSPARSE_BACKEND_CUDA;
-    ops.devices = devices;
-    ops.open = open;
-    ops.select = select;
-    ops.pack = pack;
-    ops.unpack = unpack;
-    return ops;
+size_t prepared_bytes(const Plan &) { return 0; } // values are read as they stand
+
+void upload(const Plan &plan, void *schedule, void *stream) {
+    const OnDevice on_device(*plan.context);
+    check(cudaMemcpyAsync(schedule, cuda_plan(plan).schedule.data(), schedule_bytes(plan), cudaMemcpyHostToDevice,
+                          static_cast<cudaStream_t>(stream)),
+          "the copy of the schedule");
+}
+
+void prepare(const Plan &, const void *, const void *, void *, void *) {}
+
+void run(const Plan &plan, const bsparse_args &args, const void *schedule, void *workspace, void *stream) {
+    if (args.tokens == 0 && plan.desc.op != BSPARSE_SDDMM) {
+        return;
+    }
+    if (plan.desc.op == BSPARSE_SDDMM && plan.pattern.blocks == 0) {
+        return;
+    }
+    const OnDevice on_device(*plan.context);
+    const CudaPlan &state = cuda_plan(plan);
+    const CudaPlan::Member &member = args.tokens == 0 ? state.members.back() : state.member_for(args.tokens, &args);
+    member.family->run({args, static_cast<const int32_t *>(schedule) + member.first, static_cast<char *>(workspace),
+                        static_cast<cudaStream_t>(stream)});
+}
+
+// values --------------------------------------------------------------------------------------
+
+void pack(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *dense, int64_t ld,
+          void *values, void *, void *stream) {
+    const OnDevice on_device(context);
+    gpu::pack(pattern, dtype, dense, ld, values, static_cast<cudaStream_t>(stream));
+}
+
+void unpack(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *values, const void *,
+            void *dense, int64_t ld, void *stream) {
+    const OnDevice on_device(context);
+    gpu::unpack(pattern, dtype, values, dense, ld, static_cast<cudaStream_t>(stream));
 }
 
 } // namespace
 
-const BackendOps kCudaBackend = make_backend();
+const BackendOps kCudaBackend = {BSPARSE_BACKEND_CUDA, devices,        open, select, kernel, schedule_bytes,
+                                 workspace_bytes,      prepared_bytes, upload, prepare, run,  pack, unpack};
 
 } // namespace bsparse

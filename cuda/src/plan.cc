@@ -93,11 +93,11 @@ bsparse_plan_desc resolve(const bsparse_plan_desc &given) {
 
 } // namespace
 
-Plan make_plan(const Context &context, const Pattern &pattern, const bsparse_plan_desc &desc) {
-    const bsparse_plan_desc resolved = resolve(desc); // before the copy of the pattern, which may be large
-    Plan plan{&context, pattern, resolved, nullptr};
+void make_plan(Plan &plan, const Context &context, const Pattern &pattern, const bsparse_plan_desc &desc) {
+    plan.context = &context;
+    plan.desc = resolve(desc);
+    plan.pattern = pattern; // after what may throw: it may be large
     context.ops->select(plan);
-    return plan;
 }
 
 DenseShape a_shape(const Plan &plan, int64_t tokens) { return {plan.pattern.rows, tokens}; }

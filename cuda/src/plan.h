@@ -5,8 +5,8 @@
 
 namespace bsparse {
 
-// Throws Error naming the field; desc has been read by abi.h. The context must outlive the plan.
-Plan make_plan(const Context &context, const Pattern &pattern, const bsparse_plan_desc &desc);
+// Fills an empty plan. Throws Error naming the field; desc has been read by abi.h. The context must outlive the plan.
+void make_plan(Plan &plan, const Context &context, const Pattern &pattern, const bsparse_plan_desc &desc);
 
 // Sizes of the dense operands of a plan for some tokens, each [rows, cols] as the header states them.
 struct DenseShape {

@@ -25,8 +25,8 @@ struct DeviceFacts {
 // One run, validated: args of tokens > 0.
 struct Run {
     const bsparse_args &args;
-    const int32_t *schedule; // device: the family's own part of the uploaded lists, 256-byte aligned
-    char *workspace;         // device, 256-byte aligned, workspace_bytes(args.tokens) of it
+    const int32_t *schedule; // device: the family's own part of the uploaded lists, 64-byte aligned
+    char *workspace;         // device, 64-byte aligned, workspace_bytes(args.tokens) of it
     CUstream_st *stream;
 };
 
@@ -50,7 +50,7 @@ protected:
 };
 
 // Each returns NULL where the family cannot serve the plan at all (architecture, dtype, block, orders).
-// The plan outlives the family.
+// The plan outlives the family and never moves.
 std::unique_ptr<Family> make_spmm_sm90(const Plan &plan, const DeviceFacts &device);   // spmm and spmm_t, wgmma
 std::unique_ptr<Family> make_spmm_sm80(const Plan &plan, const DeviceFacts &device);   // spmm and spmm_t, mma.sync
 std::unique_ptr<Family> make_spmm_decode(const Plan &plan, const DeviceFacts &device); // spmm of few tokens
