@@ -1,6 +1,7 @@
 """Runs one product of a case on addresses, as a C caller would, and compares it with the oracle.
 
 Memory is laid out as the case says; outputs are poisoned with NaN beforehand, and so is all that lies between rows.
+It is prepared and judged in NumPy arrays; a run happens where `memory` puts them (HostMemory: where they are).
 """
 
 from dataclasses import dataclass, field
@@ -47,6 +48,24 @@ def workspace(plan, tokens):
     return room[-address(room) % 64 :]
 
 
+class HostMemory:
+    """The memory of a run on the CPU: that of the arrays themselves. Another memory offers the same three methods."""
+
+    arithmetic = "scalar"  # see tolerances.py
+
+    def address(self, array):
+        """Where a run finds this array."""
+        return address(array)
+
+    def buffers(self, plan, tokens):
+        """Workspace and schedule of one run, as arguments of Plan.run."""
+        self.scratch = workspace(plan, tokens)
+        return {"workspace": address(self.scratch)}
+
+    def fetch(self):
+        """Brings what the run wrote back to the arrays."""
+
+
 @dataclass
 class Dense:
     """spmm or spmm_t of a case. `run` gives D and aux as they are stored, [rows of D, tokens]."""
@@ -64,6 +83,7 @@ class Dense:
     beta: float = 0.0
     b_order: str = "col_major"
     d_order: str = "col_major"
+    flags: int = 0
     out: str = field(init=False)
 
     def __post_init__(self):
@@ -89,10 +109,12 @@ class Dense:
             epilogue=self.epilogue,
             b_order=self.b_order,
             d_order=self.d_order,
+            flags=self.flags,
         )
 
-    def run(self, context, plan=None):
+    def run(self, context, plan=None, memory=None):
         """D and aux, encoded, [rows of D, tokens]."""
+        memory = memory or HostMemory()
         shape = len(self.s), self.case.tokens
         b = place(self.case, oracle.encode(self.b, self.dtype), self.b_order)
         c = place(self.case, oracle.encode(self.c_exact, self.c), self.d_order) if self.c else None
@@ -100,45 +122,45 @@ class Dense:
         aux = place(self.case, poison(shape, self.out), self.d_order) if self.aux else None
         bias = oracle.encode(self.bias_exact, self.bias) if self.bias else None
         plan = plan or self.plan(context)
-        scratch = workspace(plan, self.case.tokens)
         plan.run(
             tokens=self.case.tokens,
-            workspace=address(scratch),
-            values=address(self.values),
-            b=address(b),
+            values=memory.address(self.values),
+            b=memory.address(b),
             ldb=leading(b, self.b_order),
-            d=address(d),
+            d=memory.address(d),
             ldd=leading(d, self.d_order),
             alpha=self.alpha,
             beta=self.beta,
-            **({} if c is None else {"c": address(c), "ldc": leading(c, self.d_order)}),
-            **({} if bias is None else {"bias": address(bias)}),
-            **({} if aux is None else {"aux": address(aux), "ldaux": leading(aux, self.d_order)}),
+            **memory.buffers(plan, self.case.tokens),
+            **({} if c is None else {"c": memory.address(c), "ldc": leading(c, self.d_order)}),
+            **({} if bias is None else {"bias": memory.address(bias)}),
+            **({} if aux is None else {"aux": memory.address(aux), "ldaux": leading(aux, self.d_order)}),
         )
+        memory.fetch()
         for written in (d, aux) if self.aux else (d,):
             assert_untouched_between(written, self.out)
         return d.copy(), aux.copy() if self.aux else None
 
-    def check(self, context):
-        """Runs, and compares D and aux with the oracle."""
-        d, aux = self.run(context)
-        exact, before = oracle.spmm(
-            self.s,
-            self.b,
-            alpha=self.alpha,
-            beta=self.beta,
-            c=self.c_exact,
-            bias=self.bias_exact,
-            epilogue=self.epilogue,
-        )
+    def exact(self):
+        """The oracle's D and aux."""
+        added = {"c": self.c_exact, "bias": self.bias_exact, "epilogue": self.epilogue}
+        return oracle.spmm(self.s, self.b, alpha=self.alpha, beta=self.beta, **added)
+
+    def check(self, context, memory=None, beside=None):
+        """Runs, and compares D and aux with the oracle, and D with the result of another context, `beside`."""
+        memory = memory or HostMemory()
+        d, aux = self.run(context, memory=memory)
+        exact, before = self.exact()
         size = abs(self.alpha) * oracle.magnitude(self.s, self.b)
         size += 0 if self.beta == 0 else abs(self.beta * self.c_exact)
         size += 0 if self.bias is None else abs(self.bias_exact[:, None])
-        terms = self.s.shape[1]
-        allowed = tolerances.bound(exact, size, terms, self.dtype, self.out, self.epilogue, before)
+        how = self.s.shape[1], self.dtype, self.out
+        allowed = tolerances.bound(exact, size, *how, self.epilogue, before, arithmetic=memory.arithmetic)
         compare.assert_close(oracle.decode(d, self.out), exact, allowed, "D")
+        if beside is not None:
+            assert_alike(d, self.run(beside)[0], allowed, self.out, "D")
         if self.aux:
-            allowed = tolerances.bound(before, size, terms, self.dtype, self.out)
+            allowed = tolerances.bound(before, size, *how, arithmetic=memory.arithmetic)
             compare.assert_close(oracle.decode(aux, self.out), before, allowed, "aux")
 
 
@@ -153,6 +175,7 @@ class Sampled:
     beta: float = 0.0
     a_order: str = "col_major"
     b_order: str = "row_major"
+    flags: int = 0
     out: str = field(init=False)
 
     def __post_init__(self):
@@ -163,38 +186,45 @@ class Sampled:
 
     def plan(self, context):
         request = {"dtype": self.dtype, "out_dtype": self.out_dtype, "a_order": self.a_order, "b_order": self.b_order}
-        return bc.Plan(context, pattern_of(self.case), op="sddmm", **request)
+        return bc.Plan(context, pattern_of(self.case), op="sddmm", flags=self.flags, **request)
 
-    def run(self, context, plan=None):
+    def run(self, context, plan=None, memory=None):
         """Values, encoded, [blocks, block_rows, block_cols]."""
+        memory = memory or HostMemory()
         a = place(self.case, oracle.encode(self.a, self.dtype), self.a_order)
         b = place(self.case, oracle.encode(self.b, self.dtype), self.b_order)
         values = poison(self.before.shape, self.out) if self.beta == 0 else oracle.encode(self.before, self.out)
         plan = plan or self.plan(context)
-        scratch = workspace(plan, self.case.tokens)
         plan.run(
             tokens=self.case.tokens,
-            workspace=address(scratch),
-            a=address(a),
+            a=memory.address(a),
             lda=leading(a, self.a_order),
-            b=address(b),
+            b=memory.address(b),
             ldb=leading(b, self.b_order),
-            values=address(values),
+            values=memory.address(values),
             alpha=self.alpha,
             beta=self.beta,
+            **memory.buffers(plan, self.case.tokens),
         )
+        memory.fetch()
         return values
 
-    def check(self, context):
-        """Runs, and compares the values with the oracle; padding must be exactly zero."""
-        case = self.case
-        values = self.run(context)
+    def exact(self):
+        """The oracle's values."""
         given = {"alpha": self.alpha, "beta": self.beta, "values": self.before}
-        exact = oracle.sddmm(self.a, self.b, case.mask, case.block, **given)
+        return oracle.sddmm(self.a, self.b, self.case.mask, self.case.block, **given)
+
+    def check(self, context, memory=None, beside=None):
+        """Runs, and compares the values with the oracle and with those of `beside`; padding must be exactly zero."""
+        case, memory = self.case, memory or HostMemory()
+        values = self.run(context, memory=memory)
+        exact = self.exact()
         size = oracle.sddmm(np.abs(self.a), np.abs(self.b), case.mask, case.block, alpha=abs(self.alpha))
         size += abs(self.beta * self.before)
-        allowed = tolerances.bound(exact, size, case.tokens, self.dtype, self.out)
+        allowed = tolerances.bound(exact, size, case.tokens, self.dtype, self.out, arithmetic=memory.arithmetic)
         compare.assert_close(oracle.decode(values, self.out), exact, allowed, "values")
+        if beside is not None:
+            assert_alike(values, self.run(beside), allowed, self.out, "values")
         outside = oracle.pack(np.ones(case.shape), case.mask, case.block) == 0
         assert not oracle.decode(values, self.out)[outside].any(), "the padding of edge blocks is not zero"
 
@@ -202,6 +232,13 @@ class Sampled:
 def product(case, op, dtype, **rest):
     """A Dense or a Sampled."""
     return Sampled(case, dtype, **rest) if op == "sddmm" else Dense(case, op, dtype, **rest)
+
+
+def assert_alike(ours, theirs, allowed, dtype, what):
+    """Two results that each lie within `allowed` of the oracle lie within twice that of each other."""
+    compare.assert_close(
+        oracle.decode(ours, dtype), oracle.decode(theirs, dtype), 2 * allowed, f"beside the CPU, {what}"
+    )
 
 
 def assert_untouched_between(view, dtype):

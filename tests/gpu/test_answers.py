@@ -32,9 +32,19 @@ def test_a_device_that_is_not_there_is_named():
 
 @with_device
 @pytest.mark.parametrize("op", ["spmm", "spmm_t", "sddmm"])
-def test_a_product_without_a_kernel_is_refused(op):
-    with pytest.raises(bc.Unsupported, match=f"no bsr_{op} kernel: use the CPU backend"):
-        bc.Plan(bc.Context("cuda"), pattern(), op=op, dtype="f32")
+def test_f64_is_refused(op):
+    with pytest.raises(bc.Unsupported, match="f64.*CPU"):
+        bc.Plan(bc.Context("cuda"), pattern(), op=op, dtype="f64")
+
+
+@with_device
+@pytest.mark.parametrize("op", ["spmm", "spmm_t", "sddmm"])
+@pytest.mark.parametrize("flags", [0, int(bc.Flags.FORCE_SM80)])
+def test_a_plan_names_its_kernel(op, flags):
+    plan = bc.Plan(bc.Context("cuda"), pattern(), op=op, dtype="bf16", flags=flags)
+    for tokens in (0, 1, 4096):
+        assert plan.kernel(tokens).startswith("cuda.bsr_")
+        assert not flags or ".sm80" in plan.kernel(tokens)
 
 
 @pytest.mark.parametrize("op", ["spmm", "spmm_t", "sddmm"])
