@@ -13,25 +13,45 @@ struct Candidate {
     int32_t first, second; // within the group
 };
 
-// Minors that two ascending lists share.
-int32_t count_shared(const BlockLists &lists, int32_t a, int32_t b) {
-    int32_t shared = 0;
-    int32_t i = lists.offsets[a], j = lists.offsets[b];
-    while (i < lists.offsets[a + 1] && j < lists.offsets[b + 1]) {
-        const int32_t x = lists.minors[i], y = lists.minors[j];
-        shared += x == y;
-        i += x <= y;
-        j += y <= x;
+// A bit for each minor of each major.
+class Bits {
+public:
+    Bits(const BlockLists &lists, const int32_t *majors, int32_t count) {
+        int32_t most = -1;
+        for (int32_t i = 0; i < count; ++i) {
+            if (lists.offsets[majors[i]] < lists.offsets[majors[i] + 1]) {
+                most = std::max(most, lists.minors[lists.offsets[majors[i] + 1] - 1]); // ascending
+            }
+        }
+        words_ = static_cast<size_t>(most + 64) / 64;
+        bits_.resize(count * words_);
+        for (int32_t i = 0; i < count; ++i) {
+            for (int32_t at = lists.offsets[majors[i]]; at < lists.offsets[majors[i] + 1]; ++at) {
+                bits_[i * words_ + lists.minors[at] / 64] |= uint64_t{1} << lists.minors[at] % 64;
+            }
+        }
     }
-    return shared;
-}
+
+    int32_t shared(int32_t i, int32_t j) const {
+        int32_t count = 0;
+        for (size_t word = 0; word < words_; ++word) {
+            count += __builtin_popcountll(bits_[i * words_ + word] & bits_[j * words_ + word]);
+        }
+        return count;
+    }
+
+private:
+    size_t words_;
+    std::vector<uint64_t> bits_; // [count, words_]
+};
 
 void match_group(const BlockLists &lists, const int32_t *majors, int32_t count,
                  std::vector<std::array<int32_t, 2>> &pairs) {
+    const Bits bits(lists, majors, count);
     std::vector<Candidate> candidates;
     for (int32_t i = 0; i < count; ++i) {
         for (int32_t j = i + 1; j < count; ++j) {
-            candidates.push_back({count_shared(lists, majors[i], majors[j]), i, j});
+            candidates.push_back({bits.shared(i, j), i, j});
         }
     }
     std::stable_sort(candidates.begin(), candidates.end(),

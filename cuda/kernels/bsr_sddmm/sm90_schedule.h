@@ -1,0 +1,85 @@
+// The work of bsr_sddmm on Hopper, ordered on the host: which tiles there are, who computes them, and which are cut
+// into ranges of tokens. Plain C++; the kernel (sm90.cuh) reads the records below as they stand.
+//
+// A strip is 64 rows of S, a chunk 64 columns. A tile is two strips, one for each warpgroup, and the chunks in which
+// one or both have a block: its two halves belong to the two thread blocks of a cluster, which share the strips' dY and
+// have chunks of their own. Strips of one block row share all chunks; what is left over of block rows with an odd
+// number of strips is paired so that many chunks are shared, because a chunk of X is loaded once for both.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "../../src/pattern.h"
+
+namespace bsparse::gpu::sddmm_sm90 {
+
+constexpr int kEdge = 64;         // rows of a strip, columns of a chunk
+constexpr int kHalves = 2;        // thread blocks of a cluster
+constexpr int kWidest = 4;        // most chunks of one warpgroup: 256 columns of f32 sums
+constexpr int kFractions = 65536; // ranges of tokens are in such parts of all steps
+constexpr int kLeastPart = kFractions / 16;
+constexpr int64_t kSplitTokens = 2048; // from here on tiles may be cut: then no part is without a step
+
+// Shared memory of a thread block: so many stages, each of so many tokens of two strips and of the chunks.
+struct Shape {
+    int chunks, tokens, stages;
+};
+constexpr Shape kPairShape{4, 64, 4};  // all chunks are shared: 48 KiB a stage
+constexpr Shape kUnionShape{6, 32, 7}; // few are, and loads are what limits: more chunks, finer stages of 32 KiB
+
+// What one cluster does with a tile.
+struct alignas(16) Segment {
+    int32_t tile;
+    int32_t begin, end; // of its steps, in kFractions
+    int32_t parts;      // of this tile, each in another segment: 1, or the sums of all meet
+    int32_t part;       // which of them
+    int32_t width;      // chunks that each warpgroup's sums take in the workspace
+    int32_t first_unit; // of the sums of part 0 there: units of [64, 64] f32
+    int32_t meeting;    // which counters
+};
+
+// The chunks of one thread block, in the order: those that only strip 0 needs, both, only strip 1.
+struct alignas(16) Half {
+    int32_t first_chunk, only_0, both, only_1;
+    int32_t chunks() const { return only_0 + both + only_1; }
+    int32_t of_strip(int strip) const { return both + (strip == 0 ? only_0 : only_1); }
+};
+
+struct alignas(16) Tile {
+    int32_t row[2]; // first of each strip; an absent one lies beyond the matrix
+    int32_t unused[2];
+    Half half[kHalves];
+};
+
+struct alignas(16) Chunk {
+    int32_t column;   // first
+    int32_t place[2]; // of its [64, 64] part of s_values for each strip: element / 64; garbage where there is none
+    int32_t unused;
+};
+
+struct Schedule {
+    std::vector<int32_t> first_segment; // [clusters + 1]
+    std::vector<Segment> segments;      // those of a cluster in order
+    std::vector<Tile> tiles;
+    std::vector<Chunk> chunks;
+    int meetings = 0;        // tiles that are cut
+    int64_t units = 0;       // of sums in the workspace
+    double longest = 0;      // modelled clocks of the slowest cluster
+    double average = 0;      // of all clusters, each tile uncut
+    int clusters() const { return static_cast<int>(first_segment.size()) - 1; }
+};
+
+// Blocks and sizes that the kernel takes.
+bool takes(const Pattern &pattern);
+const Shape &shape_for(const Pattern &pattern);
+
+// For a device that runs so many clusters at once. Where may_split, tiles may be cut into parts; such a schedule is for
+// kSplitTokens tokens and more.
+Schedule make_schedule(const Pattern &pattern, int clusters, bool may_split);
+
+// Bytes of the sums' part of the workspace.
+inline int64_t sums_bytes(const Schedule &schedule) { return schedule.units * kEdge * kEdge * int64_t{sizeof(float)}; }
+
+} // namespace bsparse::gpu::sddmm_sm90
