@@ -1,0 +1,313 @@
+// spmm and spmm_t with mma.sync: D[tokens, outer] = X[tokens, inner] S^T, block by stored block.
+//
+// A thread block computes one tile of 128 outer features for some tokens. It walks the tile's stages: slices of inner
+// features in which some block row of the tile has a block. A warp owns 32 outer features, two pieces of 16, and half
+// of the tokens; it skips the slices in which its pieces have no block, so that only stored blocks are multiplied.
+#pragma once
+
+#include "../common/tile_sm80.cuh"
+#include "sm80_launch.h"
+
+namespace bsparse::gpu {
+
+constexpr int kThreads = 256;
+constexpr int kOuterWarps = 4; // side by side along the outer features; the other factor of 8 is along the tokens
+constexpr int kTokenGroup = 16; // token tiles whose thread blocks are neighbours: they share values and x in L2
+constexpr int kSumsStride = kTileOuter + 8; // f32: lines that are written together start 8 banks apart
+
+template <typename Math, bool kTransposed, bool kAny, int kTokens> struct SpmmTraits {
+    using T = typename Math::Type;
+    using XTile = InnerMajorTile<T, kTokens>;
+    using STile = std::conditional_t<kTransposed, OuterMajorTile<T, kTileOuter>, InnerMajorTile<T, kTileOuter>>;
+    static constexpr int kStages = kAny ? 1 : kTokens == 32 ? 4 : 3; // in shared memory at a time
+    static constexpr int kStageBytes = XTile::kBytes + STile::kBytes;
+    static constexpr int kSumsBytes = kTokens * kSumsStride * 4;
+    static constexpr int kSharedBytes = kStages * kStageBytes > kSumsBytes ? kStages * kStageBytes : kSumsBytes;
+    static constexpr int kWarpTokens = kTokens / 2;
+    static constexpr int kTokenTiles = kWarpTokens / 16; // of mma, of a warp
+};
+
+// Copies stages to shared memory 16 bytes at a time, without waiting.
+template <typename Traits, bool kTransposed, int kTokens> class PieceLoader {
+    using T = typename Traits::T;
+    static constexpr int kLines = kThreads / 8;      // of 128 bytes that all threads copy at once
+    static constexpr int kSChunks = kTransposed ? Traits::STile::kBytes / kStageInner<T> / 16 : 8; // of a line
+
+public:
+    __device__ PieceLoader(const SpmmTask &task, const SpmmTile &tile, int64_t first_token)
+        : stages_(task.stages + tile.first_stage), pieces_(task.pieces + tile.first_stage), inner_(task.inner),
+          tokens_left_(task.tokens - first_token), x_stride_(task.x.token_stride * kLines) {
+        const int line = threadIdx.x / 8;
+        x_ = reinterpret_cast<const T *>(task.x.data) + (first_token + line) * task.x.token_stride;
+        // The part of a piece's corner that this thread copies.
+        const int64_t row = kTransposed ? threadIdx.x / kSChunks : line % kPieceOuter;
+        const int chunk = threadIdx.x % kSChunks % (kTransposed ? kPieceOuter / kChunk<T> : 2);
+        values_ = static_cast<const T *>(task.values) + chunk * kChunk<T> +
+                  row * (kTransposed ? task.inner_stride : task.outer_stride);
+    }
+
+    // Reads what issue will need of a stage.
+    __device__ void fetch(int stage) {
+        const int slice = threadIdx.x % 8 / 2;
+        inner_unit_ = __ldg(&stages_[stage].inner[slice]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if (kTransposed) {
+                unit_[i] = __ldg(&pieces_[stage].unit[i][threadIdx.x % kSChunks / (kPieceOuter / kChunk<T>)]);
+            } else {
+                unit_[i] = __ldg(&pieces_[stage].unit[slice][threadIdx.x / 128 + 2 * i]);
+            }
+        }
+    }
+
+    __device__ void issue(uint32_t x_tile, uint32_t s_tile) const {
+        const int chunk = threadIdx.x % 8;
+        const int line = threadIdx.x / 8;
+        if (inner_unit_ >= 0) {
+            const int64_t first = int64_t{inner_unit_} * kUnit + chunk % 2 * kChunk<T>;
+            const int64_t left = inner_ - first;
+            const int bytes = left >= kChunk<T> ? 16 : left > 0 ? static_cast<int>(left * sizeof(T)) : 0;
+            const T *from = x_ + first;
+#pragma unroll
+            for (int i = 0; i < kTokens / kLines; ++i, from += x_stride_) {
+                const bool exists = line + i * kLines < tokens_left_;
+                copy_async(x_tile + Traits::XTile::chunk_at(line + i * kLines, chunk), from, exists ? bytes : 0);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if (unit_[i] >= 0) {
+                const uint32_t to =
+                    kTransposed ? Traits::STile::chunk_at(static_cast<int>(threadIdx.x / kSChunks) + kSliceInner<T> * i,
+                                                          static_cast<int>(threadIdx.x % kSChunks))
+                                : Traits::STile::chunk_at(line + i * kLines, chunk);
+                copy_async(s_tile + to, values_ + int64_t{unit_[i]} * kUnit, 16);
+            }
+        }
+    }
+
+private:
+    const SpmmStage *stages_;
+    const SpmmPieces *pieces_;
+    const T *x_, *values_;
+    int64_t inner_, tokens_left_, x_stride_;
+    int32_t inner_unit_;
+    int32_t unit_[4];
+};
+
+// Fills one stage element by element, whatever the strides, the alignment and the blocks; all threads call it together.
+template <typename Traits, int kTokens>
+__device__ void load_anything(const SpmmTask &task, const SpmmTile &tile, const SpmmStage &stage, int64_t first_token,
+                              char *x_tile, char *s_tile) {
+    using T = typename Traits::T;
+    constexpr int kInner = kStageInner<T>;
+    const bool by_tokens = task.x.feature_stride == 1;
+    const auto *x = reinterpret_cast<const T *>(task.x.data);
+    __syncthreads(); // the stage before has been multiplied
+    for (int i = threadIdx.x; i < kTokens * kInner; i += kThreads) {
+        const int line = by_tokens ? i / kInner : i % kTokens; // neighbours in memory go to neighbouring threads
+        const int column = by_tokens ? i % kInner : i / kTokens;
+        const int32_t unit = stage.inner[column / kSliceInner<T>];
+        const int64_t inner = int64_t{unit} * kUnit + column % kSliceInner<T>;
+        const int64_t token = first_token + line;
+        const bool exists = unit >= 0 && inner < task.inner && token < task.tokens;
+        *reinterpret_cast<T *>(x_tile + Traits::XTile::element_at(line, column)) =
+            exists ? x[index_of(task.x, token, inner)] : T(0.0f);
+    }
+    for (int i = threadIdx.x; i < Traits::STile::kBytes / 16; i += kThreads) {
+        reinterpret_cast<uint4 *>(s_tile)[i] = make_uint4(0, 0, 0, 0);
+    }
+    __syncthreads();
+    const int outer_count = min(task.block_outer, kTileOuter);
+    const int inner_count = min(task.block_inner, kSliceInner<T>);
+    const int each = outer_count * inner_count;
+    const int count = (stage.last_part - stage.first_part) * each;
+    const int64_t block_size = int64_t{task.block_outer} * task.block_inner;
+    for (int i = threadIdx.x; i < count; i += kThreads) {
+        const SpmmPart part = task.parts[stage.first_part + i / each];
+        const int outer = max(part.outer, 0) + i % each / inner_count;
+        const int inner = max(part.inner, 0) + i % inner_count;
+        const uint32_t row = static_cast<uint32_t>(outer) - part.outer, column = static_cast<uint32_t>(inner) - part.inner;
+        if (outer < kTileOuter && inner < kSliceInner<T> && row < static_cast<uint32_t>(task.block_outer) &&
+            column < static_cast<uint32_t>(task.block_inner)) {
+            const int64_t from = part.block * block_size + row * task.outer_stride + column * task.inner_stride;
+            *reinterpret_cast<T *>(s_tile + Traits::STile::element_at(outer, part.slice * kSliceInner<T> + inner)) =
+                static_cast<const T *>(task.values)[from];
+        }
+    }
+    __syncthreads();
+}
+
+// Of one slice, those of the warp's two pieces that are stored: bit 0 and bit 1 of kStored.
+template <typename Math, typename Traits, int kStored>
+__device__ inline void multiply_slice(float (&sums)[Traits::kTokenTiles][4][4], uint32_t x_tile, uint32_t s_tile,
+                                      int first_line, int first_outer, int slice) {
+    constexpr int kCount = kStored == 3 ? 4 : 2; // of 8 outer features
+    constexpr int kFirst = kStored == 2 ? 2 : 0;
+    Fragment<Math, 2 * kCount> s;
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+        uint32_t piece[4];
+        Traits::STile::load_b(piece, s_tile, first_outer + (kFirst / 2 + i) * kPieceOuter, slice);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            s.big[4 * i + j] = piece[j];
+        }
+    }
+    s.prepare();
+#pragma unroll
+    for (int m = 0; m < Traits::kTokenTiles; ++m) {
+        Fragment<Math, 4> x;
+        Traits::XTile::template load_a<Math>(x, x_tile, first_line + 16 * m, slice);
+        multiply<Math, kCount>(sums[m] + kFirst, x, s);
+    }
+}
+
+// stored: two bits for each slice.
+template <typename Math, typename Traits>
+__device__ inline void multiply_stage(float (&sums)[Traits::kTokenTiles][4][4], uint32_t x_tile, uint32_t s_tile,
+                                      int first_line, int first_outer, uint32_t stored) {
+    if (!Math::kSplitSums && stored == 0xff) { // without branches, so that loads run ahead; splits have no registers left
+#pragma unroll
+        for (int slice = 0; slice < kSlices; ++slice) {
+            multiply_slice<Math, Traits, 3>(sums, x_tile, s_tile, first_line, first_outer, slice);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int slice = 0; slice < kSlices; ++slice, stored >>= 2) {
+        switch (stored & 3) {
+        case 1:
+            multiply_slice<Math, Traits, 1>(sums, x_tile, s_tile, first_line, first_outer, slice);
+            break;
+        case 2:
+            multiply_slice<Math, Traits, 2>(sums, x_tile, s_tile, first_line, first_outer, slice);
+            break;
+        case 3:
+            multiply_slice<Math, Traits, 3>(sums, x_tile, s_tile, first_line, first_outer, slice);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+// Through shared memory, where each thread finds neighbouring features of one token.
+template <typename Traits, int kTokens>
+__device__ inline void write_tile(const Epilogue &e, const float (&sums)[Traits::kTokenTiles][4][4], float *shared,
+                                  int first_line, int first_outer, int64_t first_token, int64_t tile_outer,
+                                  const SpmmTask &task) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < Traits::kTokenTiles; ++m) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            float *to = shared + (first_line + 16 * m + lane / 4) * kSumsStride + first_outer + 8 * j + lane % 4 * 2;
+            *reinterpret_cast<float2 *>(to) = make_float2(sums[m][j][0], sums[m][j][1]);
+            *reinterpret_cast<float2 *>(to + 8 * kSumsStride) = make_float2(sums[m][j][2], sums[m][j][3]);
+        }
+    }
+    __syncthreads();
+    const int64_t outer_left = task.outer - tile_outer, tokens_left = task.tokens - first_token;
+    if (e.vectors) {
+        constexpr int kVectors = kTileOuter / kVector; // of a token
+#pragma unroll 1
+        for (int i = threadIdx.x; i < kTokens * kVectors; i += kThreads) {
+            const int line = i / kVectors, outer = i % kVectors * kVector;
+            if (line < tokens_left && outer + kVector <= outer_left) {
+                float x[kVector];
+                load_vector(shared + line * kSumsStride + outer, x);
+                finish_vector(e, x, first_token + line, tile_outer + outer);
+            }
+        }
+        if (outer_left >= kTileOuter) {
+            return;
+        }
+    }
+    // Everything, or behind the last whole vector.
+    const int outer_count = outer_left < kTileOuter ? static_cast<int>(outer_left) : kTileOuter;
+    const int done = e.vectors ? outer_count / kVector * kVector : 0;
+    const int left = outer_count - done;
+    const bool by_tokens = e.d.feature_stride == 1;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kTokens * left; i += kThreads) {
+        const int line = by_tokens ? i / left : i % kTokens;
+        const int outer = done + (by_tokens ? i % left : i / kTokens);
+        if (line < tokens_left) {
+            finish(e, shared[line * kSumsStride + outer], first_token + line, tile_outer + outer);
+        }
+    }
+}
+
+template <typename Math, bool kTransposed, bool kAny, int kTokens>
+__global__ void __launch_bounds__(kThreads, 2) spmm_sm80(const __grid_constant__ SpmmTask task) {
+    using Traits = SpmmTraits<Math, kTransposed, kAny, kTokens>;
+    extern __shared__ __align__(128) char shared[];
+
+    // Token tiles go in groups; within one, the longest tiles first, and all token tiles of a tile together.
+    const int64_t token_tiles = (task.tokens + kTokens - 1) / kTokens;
+    const int64_t group = blockIdx.x / (int64_t{task.tile_count} * kTokenGroup);
+    const int64_t within = blockIdx.x - group * task.tile_count * kTokenGroup;
+    const int64_t group_tiles = min(int64_t{kTokenGroup}, token_tiles - group * kTokenGroup);
+    const SpmmTile tile = task.tiles[within / group_tiles];
+    const int64_t first_token = (group * kTokenGroup + within % group_tiles) * kTokens;
+
+    const int warp = threadIdx.x / 32;
+    const int first_outer = warp % kOuterWarps * 2 * kPieceOuter;
+    const int first_line = warp / kOuterWarps * Traits::kWarpTokens;
+    const int mask_shift = warp % kOuterWarps * 8;
+    const SpmmStage *stages = task.stages + tile.first_stage;
+    const int count = tile.last_stage - tile.first_stage;
+    float sums[Traits::kTokenTiles][4][4] = {}; // [16 tokens][8 outer features][of mma]
+
+    if constexpr (kAny) {
+        char *s_tile = shared + Traits::XTile::kBytes;
+#pragma unroll 1
+        for (int i = 0; i < count; ++i) {
+            load_anything<Traits, kTokens>(task, tile, stages[i], first_token, shared, s_tile);
+            multiply_stage<Math, Traits>(sums, shared_address(shared), shared_address(s_tile), first_line, first_outer,
+                                         stages[i].mask >> mask_shift & 0xff);
+        }
+    } else {
+        constexpr int kAhead = Traits::kStages - 1; // stages under way while one is multiplied
+        const uint32_t buffers = shared_address(shared);
+        const auto x_tile = [&](int stage) { return buffers + stage % Traits::kStages * Traits::kStageBytes; };
+        const auto s_tile = [&](int stage) { return x_tile(stage) + Traits::XTile::kBytes; };
+        PieceLoader<Traits, kTransposed, kTokens> loader(task, tile, first_token);
+        if (count > 0) {
+            loader.fetch(0);
+        }
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+            if (i < count) {
+                loader.issue(x_tile(i), s_tile(i));
+            }
+            commit_copies(); // also an empty group: their number tells which stage has come
+            if (i + 1 < count) {
+                loader.fetch(i + 1);
+            }
+        }
+        uint32_t mask = count > 0 ? __ldg(&stages[0].mask) : 0;
+#pragma unroll 1
+        for (int i = 0; i < count; ++i) {
+            wait_copies<kAhead - 1>();
+            __syncthreads(); // stage i has come for everybody, and everybody has multiplied stage i - 1
+            if (i + kAhead < count) {
+                loader.issue(x_tile(i + kAhead), s_tile(i + kAhead));
+            }
+            commit_copies();
+            if (i + kAhead + 1 < count) {
+                loader.fetch(i + kAhead + 1);
+            }
+            const uint32_t stored = mask >> mask_shift & 0xff;
+            mask = i + 1 < count ? __ldg(&stages[i + 1].mask) : 0;
+            multiply_stage<Math, Traits>(sums, x_tile(i), s_tile(i), first_line, first_outer, stored);
+        }
+        wait_copies<0>();
+    }
+    __syncthreads(); // the last stage has been multiplied: its memory is free
+    write_tile<Traits, kTokens>(task.epilogue, sums, reinterpret_cast<float *>(shared), first_line, first_outer,
+                                first_token, int64_t{tile.number} * kTileOuter, task);
+}
+
+} // namespace bsparse::gpu
