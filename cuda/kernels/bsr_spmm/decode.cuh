@@ -185,13 +185,18 @@ private:
         }
     }
 
+    __device__ Place chunk_after(Place place) const {
+        const bool within = place.chunk + 1 < chunks_;
+        return {within ? place.block : place.block + 1, within ? place.chunk + 1 : 0};
+    }
+
     // Those of the step at at_, in time for its load of X.
     __device__ void look_up_columns() {
         Place place = at_;
 #pragma unroll
         for (int c = 0; c < kChunks; ++c) {
             columns_[c] = place.block < last_ ? __ldcg(task_.columns + place.block) : 0;
-            advance(place, chunks_ == 1 ? Place{1, 0} : Place{0, 1});
+            place = chunk_after(place);
         }
     }
 
@@ -200,16 +205,25 @@ private:
         if (at_.block >= last_) {
             return false;
         }
-        Place place = at_;
+        Place places[kChunks];
+        places[0] = at_;
+#pragma unroll
+        for (int c = 1; c < kChunks; ++c) {
+            places[c] = chunk_after(places[c - 1]);
+        }
 #pragma unroll
         for (int c = 0; c < kChunks; ++c) {
-            if (c == 0 || place.block < last_) {
-                load_values(step, c, place);
-                load_x(step, c, place);
+            if (c == 0 || places[c].block < last_) {
+                load_values(step, c, places[c]);
             } else {
                 clear(step, c);
             }
-            advance(place, chunks_ == 1 ? Place{1, 0} : Place{0, 1});
+        }
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c) { // behind the values, which need not wait for the columns
+            if (c == 0 || places[c].block < last_) {
+                load_x(step, c, places[c]);
+            }
         }
         advance(at_, stride_);
         look_up_columns();
@@ -302,6 +316,7 @@ __device__ void finish_tile(const DecodeTask &task, const int4 &item, int tile_r
     const int lane = threadIdx.x % 32;
     const int64_t first_feature = int64_t{item.x} * task.block_rows + tile_row;
     const int rows = static_cast<int>(min(int64_t{Shape::kRows}, task.rows - first_feature)); // inside the matrix
+    const bool whole = item.w < 0 && rows == Shape::kRows && task.epilogue.vectors;
 #pragma unroll
     for (int pass = 0; pass < Shape::kTokenTiles; pass += Shape::kPass) {
         const int tokens = min(kTokens, task.tokens - pass * 8);
@@ -323,6 +338,24 @@ __device__ void finish_tile(const DecodeTask &task, const int4 &item, int tile_r
             }
         }
         __syncthreads();
+        if (Shape::kTokenTiles > 1 && whole) { // one vector of rows a thread
+            constexpr int kVectors = Shape::kRows / kVector;
+            for (int i = threadIdx.x; i < tokens * kVectors; i += kDecodeThreads) {
+                const int row = i % kVectors * kVector;
+                float x[kVector] = {};
+#pragma unroll
+                for (int g = 0; g < Shape::kGroups; ++g) {
+                    float part[kVector];
+                    load_vector(&shared[g][i / kVectors][row], part);
+#pragma unroll
+                    for (int e = 0; e < kVector; ++e) {
+                        x[e] += part[e];
+                    }
+                }
+                finish_vector(task.epilogue, x, pass * 8 + i / kVectors, first_feature + row);
+            }
+            continue;
+        }
         for (int i = threadIdx.x; i < tokens * Shape::kRows; i += kDecodeThreads) {
             const int row = i % Shape::kRows, token = pass * 8 + i / Shape::kRows;
             float x = 0;
@@ -345,10 +378,13 @@ __global__ __launch_bounds__(kDecodeThreads) void decode(const __grid_constant__
     start_early();
     const int4 item = __ldcg(task.items + blockIdx.x / task.tiles);
     const int tile_row = static_cast<int>(blockIdx.x % task.tiles) * Shape::kRows;
-    for (int i = threadIdx.x; i < min(task.ahead, item.z - item.y); i += kDecodeThreads) {
-        bring_tile_into_l2(task, item.y + i, tile_row, Shape::kRows);
-    }
     const int warp = threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0) {
+#pragma unroll 1
+        for (int block = item.y + warp; block < min(item.z, item.y + task.ahead); block += kDecodeWarps) {
+            bring_tile_into_l2(task, block, tile_row, Shape::kRows);
+        }
+    }
     const int group = warp % Shape::kGroups, row_group = warp / Shape::kGroups;
     DecodeWarp<Shape> part(task, item, tile_row, group, row_group);
     float sums[Shape::kRowTiles][Shape::kTokenTiles][4] = {};
