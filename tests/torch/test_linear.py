@@ -274,15 +274,13 @@ def test_report():
     assert (report["format"], report["block"], report["blocks"], report["dtype"]) == ("bsr", (16, 16), 10, "float32")
     assert report["density"] == layer.density
     assert report["activation"] is None
-    assert (report["dense_path"], report["dense_path_reason"]) == (
-        False,
-        "this version multiplies the stored blocks always",
-    )
+    assert (report["backend"], report["dense_path"]) == ("bsparse", False)
+    assert report["dense_path_reason"] == 'backend is "bsparse"; the predicted gain over dense is 2.63x with 7 tokens'
 
 
 def test_report_advises_where_dense_is_about_as_fast():
     reason = BlockSparseLinear(64, 64, block=16, density=1.0).report()["dense_path_reason"]
-    assert "predicted gain over dense is 1.00x, below 1.05x: nn.Linear would serve as well" in reason
+    assert "predicted gain over dense is 1.00x with 128 tokens, below 1.05x: nn.Linear would serve as well" in reason
 
 
 def test_report_where_no_kernel_runs():

@@ -1,16 +1,24 @@
 """Block-sparse functions of tensors."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
 from bsparse_core import InvalidArgument
-from bsparse_torch import autograd, launch, ops  # noqa: F401  launch registers with the operators
+from bsparse_torch import autograd, dispatch, gain, launch, ops
 from bsparse_torch.masks import tile
 from bsparse_torch.pattern import BlockPattern
 
 __all__ = ["block_sparse_linear", "pack", "unpack"]
+
+BACKENDS = ("bsparse", "auto", "dense")
+_DENSE_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.nn.functional.relu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda y: torch.nn.functional.gelu(y, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+}
 
 
 def block_sparse_linear(
@@ -19,6 +27,7 @@ def block_sparse_linear(
     pattern: BlockPattern,
     bias: Tensor | None = None,
     activation: str | None = None,
+    backend: str = "bsparse",
 ) -> Tensor:
     """y = act(x W^T + bias), where W [out_features, in_features] is stored as the blocks of a pattern.
 
@@ -27,6 +36,8 @@ def block_sparse_linear(
         values: [blocks, block_rows, block_cols], of x's dtype and on its device.
         bias: [out_features], of x's dtype or float32.
         activation: None, "relu", "gelu", "gelu_tanh" or "silu"; fused into the product.
+        backend: "bsparse" multiplies the stored blocks. "dense" unpacks them and calls torch.nn.functional.linear.
+            "auto" does that where it is predicted to be faster (gain.py).
 
     Returns:
         y [..., out_features], contiguous, of x's dtype. Under torch.autocast x and values are cast to its dtype.
@@ -43,7 +54,7 @@ def block_sparse_linear(
             f"values has shape {list(values.shape)}; this pattern needs {list(pattern.values_shape)}: "
             "pass the values that belong to it"
         )
-    return linear(x, values, bias, pattern, pattern.row_offsets, pattern.col_indices, activation)
+    return linear(x, values, bias, pattern, pattern.row_offsets, pattern.col_indices, activation, backend)
 
 
 def linear(
@@ -54,6 +65,7 @@ def linear(
     row_offsets: Tensor,
     col_indices: Tensor,
     activation: str | None = None,
+    backend: str = "bsparse",
 ) -> Tensor:
     """block_sparse_linear with the index tensors given apart, as a layer's buffers are."""
     _check_kind("x", x)
@@ -61,6 +73,7 @@ def linear(
     if bias is not None:
         _check_kind("bias", bias)
     check_activation(activation)
+    check_backend(backend)
     device = x.device
     if device != values.device:
         raise InvalidArgument(
@@ -68,8 +81,14 @@ def linear(
         )
     if device.type in ("cpu", "cuda") and torch.is_autocast_enabled(device.type):
         x, values, bias = _autocast(torch.get_autocast_dtype(device.type), x, values, bias)
-    keep_aux = activation is not None and torch.is_grad_enabled() and _any_requires_grad(x, values, bias)
+    if backend != "bsparse" and _is_dense(backend, x, values, pattern):
+        return _dense(x, values, bias, pattern, activation)
+    needs_grad = torch.is_grad_enabled() and _any_requires_grad(x, values, bias)
+    if not needs_grad and dispatch.is_direct(x, values, bias) and values.shape == pattern.values_shape:
+        ops.check_linear(x, values, bias, values.shape[0], (pattern.rows, pattern.cols))
+        return launch.forward(x, values, bias, pattern.host, activation or "none", False)[0]
     pattern_arguments = row_offsets, col_indices, pattern.key, pattern.rows, pattern.cols
+    keep_aux = needs_grad and activation is not None
     result: tuple[Tensor, Tensor] = ops.linear(x, values, bias, *pattern_arguments, activation or "none", keep_aux)
     return result[0]
 
@@ -78,6 +97,12 @@ def check_activation(activation: str | None) -> None:
     """Raises InvalidArgument for the name of an activation that is not served."""
     if activation is not None and activation not in autograd.ACTIVATION_GRADS:
         raise InvalidArgument(f"activation is {activation!r}; it must be None, {_quoted(autograd.ACTIVATION_GRADS)}")
+
+
+def check_backend(backend: str) -> None:
+    """Raises InvalidArgument for the name of a backend that does not exist."""
+    if backend not in BACKENDS:
+        raise InvalidArgument(f"backend is {backend!r}; it must be {_quoted(BACKENDS)}")
 
 
 def pack(dense: Tensor, pattern: BlockPattern) -> Tensor:
@@ -117,6 +142,21 @@ def _autocast(
     if bias is not None and bias.dtype in casts[1:]:
         bias = bias.to(dtype)
     return x, values, bias
+
+
+def _is_dense(backend: str, x: Tensor, values: Tensor, pattern: BlockPattern) -> bool:
+    """Whether the dense product runs."""
+    if backend == "dense":
+        return True
+    return gain.prefers_dense(pattern, x.numel() // max(x.shape[-1], 1), x.dtype, values.device)
+
+
+def _dense(x: Tensor, values: Tensor, bias: Tensor | None, pattern: BlockPattern, activation: str | None) -> Tensor:
+    """The same with the weight unpacked, [out_features, in_features], for the time of the product."""
+    ops.check_linear(x, values, bias, pattern.blocks, pattern.shape)
+    bias = None if bias is None else bias.to(x.dtype)
+    y = torch.nn.functional.linear(x, unpack(values, pattern), bias)
+    return y if activation is None else _DENSE_ACTIVATIONS[activation](y)
 
 
 def _any_requires_grad(x: Tensor, values: Tensor, bias: Tensor | None) -> bool:

@@ -25,19 +25,41 @@ def matrix(dense: Tensor) -> tuple[Tensor, int, int]:
 
 
 def _run(prepared: plans.Prepared, device: torch.device, tokens: int, operands: dict[str, int]) -> None:
-    """Runs a plan on addresses, on the device's current stream, with scratch memory from torch."""
-    plan, schedule = prepared
-    size = plan.workspace_bytes(tokens)
-    workspace = torch.empty(size, dtype=torch.uint8, device=device) if size else None  # torch aligns to 64 bytes
-    if workspace is not None:
+    """Runs a plan on addresses, on the device's current stream, with scratch memory from torch.
+
+    The stream's own memory: torch's allocator gives it away again only to what this stream runs later.
+    """
+    size = prepared.workspace_bytes(tokens)
+    if size:
+        workspace = torch.empty(size, dtype=torch.uint8, device=device)  # torch aligns to 64 bytes
         operands["workspace"] = workspace.data_ptr()
-    if schedule is not None:
-        operands["schedule"] = schedule.data_ptr()
-    if device.type == "cpu":
-        plan.run(tokens=tokens, **operands)
-        return
-    with torch.cuda.device(device):
-        plan.run(tokens=tokens, stream=torch.cuda.current_stream(device).cuda_stream, **operands)
+    if device.type == "cuda":
+        operands["stream"] = stream = torch._C._cuda_getCurrentRawStream(device.index)
+        operands["schedule"] = prepared.schedule_for(stream)
+    prepared.plan.run(tokens=tokens, **operands)
+
+
+def forward(
+    x: Tensor, values: Tensor, bias: Tensor | None, host: plans.HostPattern, activation: str, keep_aux: bool
+) -> tuple[Tensor, Tensor | None]:
+    """y [..., out_features] = act(x W^T + bias), and aux, the value before the activation, of operands that fit."""
+    out_features = host.pattern.rows
+    y = x.new_empty(*x.shape[:-1], out_features)
+    aux = torch.empty_like(y) if keep_aux else None
+    flat, tokens, ld = matrix(x)
+    if not tokens:
+        return y, aux
+    values = values.contiguous()
+    operands = {"b": flat.data_ptr(), "ldb": ld, "values": values.data_ptr(), "d": y.data_ptr(), "ldd": out_features}
+    if aux is not None:
+        operands.update(aux=aux.data_ptr(), ldaux=out_features)
+    bias_dtype = None
+    if bias is not None:
+        bias = bias.contiguous()
+        bias_dtype = bias.dtype
+        operands["bias"] = bias.data_ptr()
+    _run(host.plan("spmm", x.dtype, x.device, activation, bias_dtype), x.device, tokens, operands)
+    return y, aux
 
 
 def linear(
@@ -52,27 +74,13 @@ def linear(
     activation: str,
     keep_aux: bool,
 ) -> tuple[Tensor, Tensor]:
-    """y [..., out_features] = act(x W^T + bias), and aux: the value before the activation, or an empty tensor."""
+    """The operator: y, and aux or an empty tensor."""
     shape = (out_features, in_features)
     ops.check_linear(x, values, bias, col_indices.shape[0], shape)
     block = (values.shape[1], values.shape[2])
     host = plans.find(pattern_key, row_offsets, col_indices, shape, block)
-    y = x.new_empty(*x.shape[:-1], out_features)
-    aux = torch.empty_like(y) if keep_aux else x.new_empty(0)
-    flat, tokens, ld = matrix(x)
-    if not tokens:
-        return y, aux
-    values = values.contiguous()
-    operands = {"b": flat.data_ptr(), "ldb": ld, "values": values.data_ptr(), "d": y.data_ptr(), "ldd": out_features}
-    if keep_aux:
-        operands.update(aux=aux.data_ptr(), ldaux=out_features)
-    bias_dtype = None
-    if bias is not None:
-        bias = bias.contiguous()
-        bias_dtype = bias.dtype
-        operands["bias"] = bias.data_ptr()
-    _run(host.plan("spmm", x.dtype, x.device, activation, bias_dtype), x.device, tokens, operands)
-    return y, aux
+    y, aux = forward(x, values, bias, host, activation, keep_aux)
+    return y, x.new_empty(0) if aux is None else aux
 
 
 def grad_input(

@@ -27,6 +27,8 @@ class BlockSparseLinear(PatternBuffers):
         generator: draws the pattern and the first values; None: torch's own.
         activation: None, "relu", "gelu", "gelu_tanh" or "silu", computed in the same pass as the product. The attribute
             may be set later; like the choice of a module, it is not part of a state_dict.
+        backend: "bsparse" multiplies the stored blocks; "dense" unpacks them and calls torch.nn.functional.linear;
+            "auto" does that where it is predicted to be faster, and report() tells. An attribute as activation is.
 
     `values` [blocks, block_rows, block_cols] is an ordinary Parameter; `row_offsets` and `col_indices` are buffers.
     There is no Parameter `weight`: `layer.weight` can be asked for dtype, device and shape, and nothing else.
@@ -39,6 +41,7 @@ class BlockSparseLinear(PatternBuffers):
     values: nn.Parameter
     bias: nn.Parameter | None
     activation: str | None = None  # here also for layers that were pickled before they had one
+    backend: str = "bsparse"
 
     def __init__(
         self,
@@ -54,14 +57,16 @@ class BlockSparseLinear(PatternBuffers):
         pattern: Any = "balanced",
         generator: torch.Generator | None = None,
         activation: str | None = None,
+        backend: str = "bsparse",
     ) -> None:
         check_format(format)
         functional.check_activation(activation)
+        functional.check_backend(backend)
         made = make_pattern((out_features, in_features), density, block, pattern, generator)
         self._build(in_features, out_features, made.blocks, made.block, bias, device, dtype)
         self._bind(made.copied_to(self.values.device))  # its own tensors: other layers may have the same pattern
         self.reset_parameters(generator)
-        self.activation = activation
+        self.activation, self.backend = activation, backend
 
     def _build(
         self,
@@ -185,7 +190,7 @@ class BlockSparseLinear(PatternBuffers):
         """x [..., in_features] to y [..., out_features]."""
         self._notice_writing()
         indices = self.row_offsets, self.col_indices
-        return functional.linear(x, self.values, self.bias, self.pattern, *indices, self.activation)
+        return functional.linear(x, self.values, self.bias, self.pattern, *indices, self.activation, self.backend)
 
     @property
     def density(self) -> float:
@@ -240,8 +245,9 @@ class BlockSparseLinear(PatternBuffers):
 
     def report(self, tokens: int = 128) -> dict[str, Any]:
         """Plain data: format, block, blocks, density, dtype, device, activation; kernels of forward, grad_input and
-        grad_weight for this many tokens; bytes of the weight and bias, dense and sparse; dense_path and its reason."""
-        return report(self.values, self.bias, self.pattern, tokens, self.activation)
+        grad_weight for this many tokens; bytes of the weight and bias, dense and sparse; backend, the predicted gain
+        over dense, dense_path (whether the forward is dense) and its reason."""
+        return report(self.values, self.bias, self.pattern, tokens, self.activation, self.backend)
 
     # changing its pattern --------------------------------------------------------------------------------------
 
@@ -323,4 +329,5 @@ class BlockSparseLinear(PatternBuffers):
         stored = "no pattern yet" if self._pattern is None else f"density={self.density:.3g}"
         blocks = f"format={self.format!r}, block={self.block}, blocks={self.values.shape[0]}"
         activation = "" if self.activation is None else f", activation={self.activation!r}"
-        return f"{shape}, {blocks}, {stored}{activation}"
+        backend = "" if self.backend == "bsparse" else f", backend={self.backend!r}"
+        return f"{shape}, {blocks}, {stored}{activation}{backend}"

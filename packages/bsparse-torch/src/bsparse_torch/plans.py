@@ -8,7 +8,6 @@ the pattern from the index tensors, once; otherwise it never reads them.
 import threading
 import weakref
 from collections import OrderedDict
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,15 +15,41 @@ from torch import Tensor
 import bsparse_core as bc
 
 REBUILT_KEPT = 1024  # patterns rebuilt for graphs that no BlockPattern keeps alive: more than a large model's layers
+TOKENS_KEPT = 256  # numbers of tokens whose workspace a plan remembers
 
 DTYPE_NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64"}
 
 
-class Prepared(NamedTuple):
+class Prepared:
     """A plan, ready to run on its device."""
+
+    __slots__ = ("_streams", "_workspace_bytes", "plan", "schedule")
 
     plan: bc.Plan
     schedule: Tensor | None  # uint8 [schedule_bytes] on the device; None where a plan needs none
+
+    def __init__(self, plan: bc.Plan, schedule: Tensor | None, stream: int = 0) -> None:
+        self.plan, self.schedule = plan, schedule
+        self._streams = {stream}  # those that torch's allocator waits for before it reuses the schedule's memory
+        self._workspace_bytes: dict[int, int] = {}  # by tokens
+
+    def workspace_bytes(self, tokens: int) -> int:
+        """Scratch memory for a run of so many tokens."""
+        found = self._workspace_bytes.get(tokens)
+        if found is None:
+            if len(self._workspace_bytes) >= TOKENS_KEPT:
+                self._workspace_bytes.clear()
+            found = self._workspace_bytes[tokens] = self.plan.workspace_bytes(tokens)
+        return found
+
+    def schedule_for(self, stream: int) -> int:
+        """The schedule's address, 0 where there is none, for a run on the current stream, a CUDA one."""
+        if self.schedule is None:
+            return 0
+        if stream not in self._streams:
+            self.schedule.record_stream(torch.cuda.current_stream(self.schedule.device))
+            self._streams.add(stream)
+        return self.schedule.data_ptr()
 
 
 class HostPattern:
@@ -41,11 +66,11 @@ class HostPattern:
     ) -> Prepared:
         """The plan of one product, made at the first call. Raises bc.Unsupported where no kernel serves it."""
         threads = torch.get_num_threads() if device.type == "cpu" else 0
-        key = (op, dtype, device.type, device.index, epilogue, bias_dtype, threads)
+        key = (op, dtype, device, epilogue, bias_dtype, threads, _flags(dtype, device))
         found = self._plans.get(key)
         if found is None:
             with self._lock:
-                found = self._plans.get(key) or self._make(op, dtype, device, epilogue, bias_dtype, threads)
+                found = self._plans.get(key) or self._make(*key)
                 self._plans[key] = found
         return found
 
@@ -57,6 +82,7 @@ class HostPattern:
         epilogue: str,
         bias_dtype: torch.dtype | None,
         threads: int,
+        flags: int,
     ) -> Prepared:
         plan = bc.Plan(
             _context(device, threads),
@@ -65,24 +91,33 @@ class HostPattern:
             dtype=DTYPE_NAMES[dtype],
             bias_dtype=None if bias_dtype is None else DTYPE_NAMES[bias_dtype],
             epilogue=epilogue,
+            flags=flags,
         )
         if not plan.schedule_bytes:
             return Prepared(plan, None)
         if torch.cuda.is_current_stream_capturing():
             raise RuntimeError(
-                "a plan is made at its first call, which a CUDA graph cannot capture: call the layer before"
+                f"the plan of {op} in {DTYPE_NAMES[dtype]} is made at its first call, and a CUDA graph is being "
+                "captured, which cannot hold that: run the same forward and backward once before the capture"
             )
         schedule = torch.empty(plan.schedule_bytes, dtype=torch.uint8, device=device)
         stream = torch.cuda.current_stream(device)
         plan.upload(schedule.data_ptr(), stream.cuda_stream)
         stream.synchronize()  # once per plan: any stream may use the schedule from here on
-        return Prepared(plan, schedule)
+        return Prepared(plan, schedule, stream.cuda_stream)
 
 
 _lock = threading.Lock()
 _hosts: "weakref.WeakValueDictionary[int, HostPattern]" = weakref.WeakValueDictionary()  # by key
 _rebuilt: "OrderedDict[int, HostPattern]" = OrderedDict()  # keeps the latest REBUILT_KEPT of _hosts alive
 _contexts: dict[tuple[str, int, int], bc.Context] = {}
+
+
+def _flags(dtype: torch.dtype, device: torch.device) -> int:
+    """TF32 is allowed where torch's own matrix products may use it (torch.set_float32_matmul_precision)."""
+    if dtype is torch.float32 and device.type == "cuda" and torch.backends.cuda.matmul.fp32_precision == "tf32":
+        return int(bc.Flags.ALLOW_TF32)
+    return 0
 
 
 def register(pattern: bc.Pattern) -> HostPattern:

@@ -6,19 +6,22 @@ import torch
 from torch import Tensor
 
 from bsparse_core import BsparseError
+from bsparse_torch.gain import WORTHWHILE, predicted_gain, prefers_dense
 from bsparse_torch.pattern import BlockPattern
 
-WORTHWHILE = 1.05  # a predicted gain over dense below this is not worth a block-sparse layer
+DENSE = "torch.nn.functional.linear, of the unpacked values"
 
 
 def report(
-    values: Tensor, bias: Tensor | None, pattern: BlockPattern, tokens: int, activation: str | None
+    values: Tensor, bias: Tensor | None, pattern: BlockPattern, tokens: int, activation: str | None, backend: str
 ) -> dict[str, Any]:
     """See BlockSparseLinear.report."""
     element = values.element_size()
     shared = 0 if bias is None else bias.numel() * bias.element_size()
     bias_dtype = None if bias is None else bias.dtype
     indices = 4 * (pattern.grid[0] + 1 + pattern.blocks)
+    gain = predicted_gain(pattern, tokens, values.dtype, values.device)
+    dense = backend == "dense" or (backend == "auto" and prefers_dense(pattern, tokens, values.dtype, values.device))
     return {
         "format": pattern.format,
         "block": pattern.block,
@@ -28,16 +31,18 @@ def report(
         "device": str(values.device),
         "activation": activation,
         "kernels": {
-            "forward": _kernel("spmm", values, pattern, tokens, activation or "none", bias_dtype),
-            "grad_input": _kernel("spmm_t", values, pattern, tokens),
-            "grad_weight": _kernel("sddmm", values, pattern, tokens),
+            "forward": DENSE if dense else _kernel("spmm", values, pattern, tokens, activation or "none", bias_dtype),
+            "grad_input": DENSE if dense else _kernel("spmm_t", values, pattern, tokens),
+            "grad_weight": DENSE if dense else _kernel("sddmm", values, pattern, tokens),
         },
         "bytes": {
             "dense": pattern.rows * pattern.cols * element + shared,
             "sparse": values.numel() * element + indices + shared,
         },
-        "dense_path": False,
-        "dense_path_reason": _reason(pattern),
+        "backend": backend,
+        "predicted_gain": gain,
+        "dense_path": dense,
+        "dense_path_reason": _reason(backend, dense, gain, tokens),
     }
 
 
@@ -58,11 +63,13 @@ def _kernel(
         return f"none: {error}"
 
 
-def _reason(pattern: BlockPattern) -> str:
-    """Why a dense product is not used, and whether it would be about as fast."""
-    reason = "this version multiplies the stored blocks always"
-    work = pattern.blocks * pattern.block[0] * pattern.block[1]  # multiplications a token, padding included
-    gain = pattern.rows * pattern.cols / max(work, 1)
+def _reason(backend: str, dense: bool, gain: float, tokens: int) -> str:
+    """Why a dense product is used or not, and whether it would be about as fast."""
+    predicted = f"the predicted gain over dense is {gain:.2f}x with {tokens} tokens"
+    if backend == "dense":
+        return f'backend is "dense"; {predicted}'
+    if dense:
+        return f'backend is "auto", and {predicted}: the dense product is used, of the same values'
     if gain < WORTHWHILE:
-        reason += f"; the predicted gain over dense is {gain:.2f}x, below {WORTHWHILE}x: nn.Linear would serve as well"
-    return reason
+        return f'backend is "{backend}"; {predicted}, below {WORTHWHILE}x: nn.Linear would serve as well'
+    return f'backend is "{backend}"; {predicted}'

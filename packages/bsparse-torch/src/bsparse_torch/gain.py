@@ -1,0 +1,82 @@
+"""When the dense product would be faster: the one place that predicts it, from a table for each kind of device.
+
+    gain = dense seconds / block-sparse seconds
+
+The dense product takes what its arithmetic takes, or reading its weight where that is longer; the block-sparse one
+takes density / break_even of that. Both take `call` seconds more, which is what makes tiny layers not worth it.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from bsparse_torch.pattern import BlockPattern
+
+WORTHWHILE = 1.05  # a predicted gain over dense below this is not worth a block-sparse layer
+FEW_TOKENS = 64  # with so many or fewer the product waits for the weight
+
+
+class Machine(NamedTuple):
+    """How fast a kind of device is, and at which density the two products take equal time."""
+
+    break_even: tuple[tuple[int, float], ...]  # (least block_rows, density), tallest first: many tokens
+    break_even_few: float  # the same with few tokens
+    multiplications: dict[torch.dtype, float]  # of the dense product, a second
+    bytes: float  # from memory, a second
+    call: float  # seconds
+
+
+MACHINES = {
+    "cuda": Machine(  # an NVIDIA H200
+        break_even=((128, 0.85), (64, 0.6), (32, 0.35), (16, 0.12), (1, 0.01)),
+        break_even_few=0.6,
+        multiplications={torch.bfloat16: 3.5e14, torch.float16: 3.5e14, torch.float32: 2.5e13},
+        bytes=4.2e12,
+        call=3e-6,
+    ),
+    "cpu": Machine(  # two cores of an AMD EPYC (Zen 4)
+        break_even=((1, 1.0),),
+        break_even_few=1.0,
+        multiplications={torch.bfloat16: 2.1e11, torch.float16: 2.1e11, torch.float32: 9.5e10, torch.float64: 4e10},
+        bytes=2e10,
+        call=0.0,
+    ),
+}
+
+
+def predicted_gain(pattern: BlockPattern, tokens: int, dtype: torch.dtype, device: torch.device) -> float:
+    """How many times faster than torch.nn.functional.linear the forward is, by the table; 0 where no kernel serves it.
+
+    Kinds of devices that the table lacks count as the CPU.
+    """
+    machine = MACHINES.get(device.type, MACHINES["cpu"])
+    if dtype not in machine.multiplications:
+        return 0.0
+    dense = _dense_seconds(machine, pattern, tokens, dtype)
+    sparse = dense * _share(machine, pattern, tokens) + machine.call
+    return (dense + machine.call) / sparse if sparse else float("inf")
+
+
+def prefers_dense(pattern: BlockPattern, tokens: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the dense product is predicted to be faster, the time included that it takes to unpack the values."""
+    gain = predicted_gain(pattern, tokens, dtype, device)
+    if gain >= 1 or gain == 0:
+        return gain == 0
+    machine = MACHINES.get(device.type, MACHINES["cpu"])
+    dense = _dense_seconds(machine, pattern, tokens, dtype) + machine.call
+    moved = 3 * pattern.rows * pattern.cols * dtype.itemsize  # zeros written, values read and written
+    return dense / gain > dense + moved / machine.bytes
+
+
+def _dense_seconds(machine: Machine, pattern: BlockPattern, tokens: int, dtype: torch.dtype) -> float:
+    weights = pattern.rows * pattern.cols
+    return max(tokens * weights / machine.multiplications[dtype], weights * dtype.itemsize / machine.bytes)
+
+
+def _share(machine: Machine, pattern: BlockPattern, tokens: int) -> float:
+    """Block-sparse over dense, but for what a call costs; padding is multiplied, too."""
+    height, width = pattern.block
+    density = pattern.blocks * height * width / (pattern.rows * pattern.cols)
+    if tokens <= FEW_TOKENS:
+        return density / machine.break_even_few
+    return density / next(even for least, even in machine.break_even if height >= least)
