@@ -5,6 +5,7 @@
 #include "sm80_launch.h"
 
 namespace bsparse::gpu {
+namespace sm80 {
 namespace {
 
 constexpr int32_t kAlign = 64; // int32 elements: 256 bytes
@@ -103,6 +104,7 @@ private:
 };
 
 } // namespace
+} // namespace sm80
 
 std::unique_ptr<Family> make_spmm_sm80(const Plan &plan, const DeviceFacts &device) {
     const bsparse_dtype dtype = plan.desc.dtype;
@@ -110,7 +112,7 @@ std::unique_ptr<Family> make_spmm_sm80(const Plan &plan, const DeviceFacts &devi
     if (device.arch < 80 || plan.desc.op == BSPARSE_SDDMM || !served) {
         return nullptr;
     }
-    return std::make_unique<SpmmSm80>(plan, device);
+    return std::make_unique<sm80::SpmmSm80>(plan, device);
 }
 
 } // namespace bsparse::gpu

@@ -8,7 +8,7 @@
 #include "../common/tile_sm80.cuh"
 #include "sm80_launch.h"
 
-namespace bsparse::gpu {
+namespace bsparse::gpu::sm80 {
 
 constexpr int kThreads = 256;
 constexpr int kOuterWarps = 4; // side by side along the outer features; the other factor of 8 is along the tokens
@@ -310,4 +310,4 @@ __global__ void __launch_bounds__(kThreads, 2) spmm_sm80(const __grid_constant__
                                 first_token, int64_t{tile.number} * kTileOuter, task);
 }
 
-} // namespace bsparse::gpu
+} // namespace bsparse::gpu::sm80

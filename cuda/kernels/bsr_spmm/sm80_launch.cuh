@@ -1,29 +1,16 @@
 // Launches the kernels of one arithmetic; each sm80_<dtype>.cu instantiates it once.
 #pragma once
 
-#include <cuda_runtime.h>
-
-#include "../../src/error.h"
+#include "../common/launch.cuh"
 #include "sm80_kernel.cuh"
 
-namespace bsparse::gpu {
+namespace bsparse::gpu::sm80 {
 
 template <typename Math, bool kTransposed, bool kAny, int kTokens>
 void launch_spmm_as(const SpmmTask &task, cudaStream_t stream) {
-    using Traits = SpmmTraits<Math, kTransposed, kAny, kTokens>;
-    const auto kernel = spmm_sm80<Math, kTransposed, kAny, kTokens>;
     const int64_t grid = task.tile_count * ((task.tokens + kTokens - 1) / kTokens);
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Traits::kSharedBytes);
-    if (error == cudaSuccess) {
-        kernel<<<static_cast<unsigned>(grid), kThreads, Traits::kSharedBytes, stream>>>(task);
-        error = cudaGetLastError();
-    }
-    if (error != cudaSuccess) {
-        cudaGetLastError(); // or CUDA would report it again to the next caller of the process
-        backend_error("the sm80 spmm kernel did not start, and CUDA answers \"%s\": check the device with nvidia-smi",
-                      cudaGetErrorString(error));
-    }
+    launch(spmm_sm80<Math, kTransposed, kAny, kTokens>, static_cast<unsigned>(grid), kThreads,
+           SpmmTraits<Math, kTransposed, kAny, kTokens>::kSharedBytes, stream, "sm80 spmm", task);
 }
 
 template <typename Math>
@@ -40,4 +27,4 @@ void launch_spmm(SpmmKernel kernel, bool transposed, const SpmmTask &task, cudaS
     }
 }
 
-} // namespace bsparse::gpu
+} // namespace bsparse::gpu::sm80

@@ -6,7 +6,7 @@
 
 struct CUstream_st;
 
-namespace bsparse::gpu {
+namespace bsparse::gpu::sm80 {
 
 struct SpmmTask {
     const SpmmTile *tiles;
@@ -34,4 +34,4 @@ void launch_spmm_f16(SpmmKernel kernel, bool transposed, const SpmmTask &task, C
 void launch_spmm_f32(SpmmKernel kernel, bool transposed, const SpmmTask &task, CUstream_st *stream);
 void launch_spmm_tf32(SpmmKernel kernel, bool transposed, const SpmmTask &task, CUstream_st *stream);
 
-} // namespace bsparse::gpu
+} // namespace bsparse::gpu::sm80

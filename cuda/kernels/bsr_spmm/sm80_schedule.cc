@@ -5,7 +5,7 @@
 
 #include "../../src/dtype.h"
 
-namespace bsparse::gpu {
+namespace bsparse::gpu::sm80 {
 namespace {
 
 // A plan as the kernel sees it.
@@ -186,4 +186,4 @@ SpmmSchedule spmm_parts_schedule(const Plan &plan) {
     return schedule;
 }
 
-} // namespace bsparse::gpu
+} // namespace bsparse::gpu::sm80

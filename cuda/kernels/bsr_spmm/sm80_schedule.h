@@ -10,7 +10,7 @@
 
 #include "../../src/backend.h"
 
-namespace bsparse::gpu {
+namespace bsparse::gpu::sm80 {
 
 constexpr int kTileOuter = 128;
 constexpr int kPieceOuter = 16;
@@ -57,4 +57,4 @@ bool spmm_has_pieces(const Plan &plan);
 SpmmSchedule spmm_pieces_schedule(const Plan &plan); // only where spmm_has_pieces
 SpmmSchedule spmm_parts_schedule(const Plan &plan);
 
-} // namespace bsparse::gpu
+} // namespace bsparse::gpu::sm80

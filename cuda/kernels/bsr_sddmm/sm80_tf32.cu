@@ -1,0 +1,5 @@
+#include "sm80_launch.cuh"
+
+void bsparse::gpu::sm80::launch_sddmm_tf32(SddmmKernel kernel, const SddmmTask &task, CUstream_st *stream) {
+    launch_sddmm<Tf32>(kernel, task, stream);
+}
