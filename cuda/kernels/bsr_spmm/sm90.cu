@@ -1,0 +1,154 @@
+// The sm_90 family of spmm and spmm_t: bf16 and f16, block sizes that are multiples of 64.
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <string>
+
+#include "../../src/dtype.h"
+#include "../../src/error.h"
+#include "../common/family.h"
+#include "../common/tensor_map.h"
+#include "sm90_arguments.h"
+#include "sm90_schedule.h"
+
+namespace bsparse::gpu {
+namespace {
+
+using sm90::Arguments;
+using sm90::KernelChoice;
+
+void check(cudaError_t error, const std::string &kernel) {
+    if (error != cudaSuccess) {
+        cudaGetLastError(); // else CUDA reports it again to the next caller of the process
+        backend_error("%s cannot be launched, and CUDA answers \"%s\": please report it", kernel.c_str(),
+                      cudaGetErrorString(error));
+    }
+}
+
+class SpmmSm90 final : public Family {
+public:
+    SpmmSm90(const Plan &plan, const DeviceFacts &device)
+        : plan_(plan), transposed_(plan.desc.op == BSPARSE_SPMM_T),
+          order_(make_sm90_schedule(plan.pattern, transposed_, device.multiprocessors)) {
+        schedule_ = std::move(order_.words);
+        for (int i = 0; i < kCoverages; ++i) {
+            names_[i] = std::string("cuda.bsr_spmm") + (transposed_ ? "_t." : ".") + dtype_name(plan.desc.dtype) +
+                        ".sm90.128x" + std::to_string(kCoverage[i].tokens) +
+                        (kCoverage[i].cluster > 1 ? "x" + std::to_string(kCoverage[i].cluster) : "");
+        }
+    }
+
+    const std::string &name(int64_t tokens) const override { return names_[order_.choose(tokens)]; }
+
+    bool serves(const bsparse_args &args) const override {
+        const bsparse_dtype dtype = plan_.desc.dtype;
+        return can_map(dtype, args.b, args.ldb) && can_map(dtype, args.s_values, plan_.pattern.block_cols) &&
+               args.tokens < std::numeric_limits<int32_t>::max() / 2;
+    }
+
+    size_t workspace_bytes(int64_t) const override { return 0; }
+
+    void run(const Run &run) const override {
+        const int way = order_.choose(run.args.tokens);
+        const bool staged = !goes_direct(run.args);
+        const KernelChoice kernel = choose(way, staged);
+        Arguments arguments = describe(run, way, staged);
+        allow_memory(kernel, way, staged);
+
+        cudaLaunchAttribute attributes[2];
+        attributes[0].id = cudaLaunchAttributeClusterDimension;
+        attributes[0].val.clusterDim = {static_cast<unsigned>(kCoverage[way].cluster), 1, 1};
+        attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization; // the kernel waits for its predecessor
+        attributes[1].val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config{};
+        config.gridDim = dim3(static_cast<unsigned>(used_workers(arguments) * kCoverage[way].cluster));
+        config.blockDim = dim3(sm90::kThreads);
+        config.dynamicSmemBytes = static_cast<size_t>(kernel.shared_bytes);
+        config.stream = run.stream;
+        config.attrs = attributes;
+        config.numAttrs = 2;
+        void *parameters[] = {&arguments};
+        check(cudaLaunchKernelExC(&config, kernel.function, parameters), names_[way]);
+    }
+
+private:
+    // Whether the kernels that store D by the copy engine can serve it.
+    bool goes_direct(const bsparse_args &args) const {
+        return plan_.desc.out_dtype == plan_.desc.dtype && args.beta == 0 && args.aux == nullptr &&
+               can_map(plan_.desc.dtype, args.d, args.ldd);
+    }
+
+    KernelChoice choose(int way, bool staged) const {
+        const auto choose_as = plan_.desc.dtype == BSPARSE_BF16 ? sm90::choose_bf16 : sm90::choose_f16;
+        return choose_as(transposed_, order_.paired, kCoverage[way].tokens, staged);
+    }
+
+    // Once per kernel and plan: a kernel needs leave for more than 48 KB of shared memory on each device.
+    void allow_memory(const KernelChoice &kernel, int way, bool staged) const {
+        std::call_once(allowed_[way][staged], [&] {
+            check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       kernel.shared_bytes),
+                  names_[way]);
+        });
+    }
+
+    Arguments describe(const Run &run, int way, bool staged) const {
+        const Pattern &pattern = plan_.pattern;
+        const bsparse_args &args = run.args;
+        const bsparse_dtype dtype = plan_.desc.dtype;
+        const Coverage &coverage = kCoverage[way];
+        const int64_t inputs = transposed_ ? pattern.rows : pattern.cols;
+        const int64_t outputs = transposed_ ? pattern.cols : pattern.rows;
+        const int group_tokens = coverage.tokens * coverage.cluster;
+        const UnitLists &lists = order_.lists[way];
+        Arguments a;
+        a.value_map = make_tensor_map(
+            {dtype, args.s_values, pattern.block_cols, pattern.blocks * pattern.block_rows, pattern.block_cols}, kDepth,
+            kStrip);
+        a.input_map = make_tensor_map({dtype, args.b, inputs, args.tokens, args.ldb}, kDepth, coverage.tokens);
+        if (!staged) {
+            a.output_map = make_tensor_map({dtype, args.d, outputs, args.tokens, args.ldd}, kStrip, kStoredTokens);
+        }
+        a.tiles = reinterpret_cast<const int4 *>(run.schedule);
+        a.steps = reinterpret_cast<const int4 *>(run.schedule + order_.steps_offset);
+        a.units = run.schedule + lists.offset;
+        a.workers = lists.workers;
+        a.units_end = lists.rounds * lists.workers;
+        a.period = coverage.period;
+        a.supergroup = coverage.supergroup;
+        a.groups = static_cast<int>((args.tokens + group_tokens - 1) / group_tokens);
+        a.cluster = coverage.cluster;
+        a.tokens = static_cast<int>(args.tokens);
+        a.outputs = static_cast<int>(outputs);
+        a.epilogue = make_epilogue(plan_, args);
+        return a;
+    }
+
+    // The first units go to a worker each: with few of them, the last workers have none.
+    int used_workers(const Arguments &a) const {
+        const int64_t groups = (a.groups + a.supergroup - 1) / a.supergroup * a.supergroup;
+        return static_cast<int>(std::min<int64_t>(a.workers, groups * order_.tiles));
+    }
+
+    static constexpr int kStoredTokens = 64; // of a box of D
+
+    const Plan &plan_;
+    const bool transposed_;
+    Sm90Schedule order_; // its words are in schedule_
+    std::string names_[kCoverages];
+    mutable std::once_flag allowed_[kCoverages][2];
+};
+
+} // namespace
+
+std::unique_ptr<Family> make_spmm_sm90(const Plan &plan, const DeviceFacts &device) {
+    const bsparse_plan_desc &desc = plan.desc;
+    const bool half = desc.dtype == BSPARSE_BF16 || desc.dtype == BSPARSE_F16;
+    if (device.arch != 90 || !half || desc.b_order != BSPARSE_COL_MAJOR || desc.d_order != BSPARSE_COL_MAJOR ||
+        plan.pattern.blocks == 0 || !sm90_takes(plan.pattern, desc.op == BSPARSE_SPMM_T)) {
+        return nullptr;
+    }
+    return std::make_unique<SpmmSm90>(plan, device);
+}
+
+} // namespace bsparse::gpu

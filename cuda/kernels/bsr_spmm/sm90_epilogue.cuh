@@ -1,0 +1,246 @@
+// The two ways of a warpgroup's sums, [64 outputs][tokens] in wgmma's order, to D.
+//
+// Outgoing: packed to 16 bits in registers at a tile's end, then a chunk of 64 tokens at a time activated and stored by the
+// copy engine, while the next tile is multiplied. Knows alpha, bias and activation; the activation's argument is rounded
+// to D's type first, as it is in aux.
+// finish_staged: through shared memory as f32 and the common epilogue, at once. Knows everything, and any alignment.
+#pragma once
+
+#include "../common/epilogue.cuh"
+#include "../common/sm90.cuh"
+
+namespace bsparse::gpu::sm90 {
+
+constexpr int kChunk = 64;                             // tokens stored at once
+constexpr int kWarpgroup = 128;                        // threads
+constexpr uint32_t kBoxBytes = kChunk * 64 * 2;        // [64 tokens][64 outputs] of 16 bits
+constexpr uint32_t kStagingBytes = kChunk * 64 * 4;    // of f32; or two boxes
+
+__device__ __forceinline__ uint32_t pack(__nv_bfloat16, float low, float high) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t *>(&both);
+}
+
+__device__ __forceinline__ uint32_t pack(__half, float low, float high) {
+    const __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t *>(&both);
+}
+
+__device__ __forceinline__ float2 unpack(__nv_bfloat16, uint32_t pair) {
+    return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&pair));
+}
+
+__device__ __forceinline__ float2 unpack(__half, uint32_t pair) {
+    return __half22float2(*reinterpret_cast<const __half2 *>(&pair));
+}
+
+// activate() within 5e-5 of its value, which is little beside the rounding to 16 bits that follows, in a few instructions
+// and without calls, which products in flight would not allow.
+template <bsparse_epilogue kActivation>
+__device__ __forceinline__ float activate_quickly(float x) {
+    if constexpr (kActivation == BSPARSE_EPILOGUE_GELU) {
+        // x Phi(x) = max(x, 0) - |x| / 2 erfc(|x| / sqrt(2)); erfc(z) = exp(-z^2) Q(1 / (1 + 0.54 z)), Q fitted to the
+        // smallest relative error. At 20 it is 0.
+        const float size = fminf(fabsf(x), 20.0f);
+        const float t = __fdividef(1.0f, fmaf(size, 0.381837662f, 1.0f));
+        float q = fmaf(t, -0.08939225f, 0.18424379f);
+        q = fmaf(t, q, 0.095282075f);
+        q = fmaf(t, q, 0.157825345f);
+        q = fmaf(t, q, 0.152021705f);
+        return (x < 0 ? 0 : x) - size * __expf(-0.5f * size * size) * (q * t);
+    } else if constexpr (kActivation == BSPARSE_EPILOGUE_GELU_TANH) {
+        return __fdividef(x, 1 + __expf(-1.5957691216057308f * (x + 0.044715f * x * x * x)));
+    } else if constexpr (kActivation == BSPARSE_EPILOGUE_SILU) {
+        return __fdividef(x, 1 + __expf(-x));
+    } else {
+        return activate(kActivation, x);
+    }
+}
+
+// Where a warpgroup's sums belong.
+struct Place {
+    int output, token; // first of each
+};
+
+// A thread's place in its warpgroup, and the warpgroup's own part of shared memory and named barrier.
+struct Worker {
+    int thread;      // of the warpgroup
+    int barrier;     // named
+    uint32_t memory; // kStagingBytes, 1024-byte aligned
+
+    __device__ __forceinline__ int warp() const { return thread / 32; }
+    __device__ __forceinline__ int lane() const { return thread % 32; }
+    __device__ __forceinline__ void sync() const { sync_named(barrier, kWarpgroup); }
+    // Of the two outputs, 8 apart, whose sums this thread holds.
+    __device__ __forceinline__ int first_output() const { return warp() * 16 + lane() / 4; }
+};
+
+// The bias of a thread's two outputs.
+struct Bias {
+    float of[2];
+};
+
+__device__ __forceinline__ Bias load_bias(const Epilogue &e, int output, int64_t outputs) {
+    Bias bias{{0, 0}};
+    if (e.bias != nullptr) {
+        for (int h = 0; h < 2; ++h) {
+            if (output + 8 * h < outputs) {
+                bias.of[h] = load_as_f32(e.bias, e.bias_dtype, output + 8 * h);
+            }
+        }
+    }
+    return bias;
+}
+
+template <class T, int kTokens>
+class Outgoing {
+public:
+    static constexpr int kChunks = kTokens / kChunk;
+
+    __device__ __forceinline__ bool empty() const { return next_ == kChunks; }
+
+    // Everything before must have gone. written: whether there are sums at all, else they count as 0.
+    __device__ __forceinline__ void take(const float (&sums)[kTokens / 2], bool written, float alpha, const Bias &bias,
+                                         const Place &place) {
+#pragma unroll
+        for (int i = 0; i < kTokens / 4; ++i) {
+            const float low = written ? sums[2 * i] : 0.0f;
+            const float high = written ? sums[2 * i + 1] : 0.0f;
+            pairs_[i] = pack(T{}, low * alpha + bias.of[i % 2], high * alpha + bias.of[i % 2]);
+        }
+        place_ = place;
+        next_ = 0;
+    }
+
+    // Sends the next chunk. D has so many tokens; outputs beyond its own are dropped by the copy engine.
+    __device__ __forceinline__ void send(const CUtensorMap *d, int tokens, bsparse_epilogue activation,
+                                         const Worker &worker) {
+        activate_chunk(activation);
+        const uint32_t box = worker.memory + next_ % 2 * kBoxBytes;
+        if (worker.thread == 0) {
+            wait_stores_read<1>(); // what this box held before
+        }
+        worker.sync();
+        const int token = worker.lane() / 16 * 8 + worker.lane() % 8;  // of each 16
+        const int part = 2 * worker.warp() + worker.lane() / 8 % 2;    // 16 bytes of the token's 128
+        const uint32_t line = box + token * 128 + (part ^ token % 8) * 16;
+#pragma unroll
+        for (int i = 0; i < kChunkPairs; i += 4) { // 16 tokens of the warp's 16 outputs
+            store_matrices_transposed(line + i / 4 * 16 * 128, pairs_[i], pairs_[i + 1], pairs_[i + 2], pairs_[i + 3]);
+        }
+        fence_async_proxy();
+        worker.sync();
+        if (worker.thread == 0) {
+            const int first = place_.token + next_ * kChunk;
+            if (first < tokens) {
+                store_box(d, box, place_.output, first);
+            }
+            commit_stores();
+        }
+        ++next_;
+#pragma unroll
+        for (int i = 0; i + kChunkPairs < kTokens / 4; ++i) { // registers have no run-time index
+            pairs_[i] = pairs_[i + kChunkPairs];
+        }
+    }
+
+private:
+    static constexpr int kChunkPairs = kChunk / 4;
+
+    __device__ __forceinline__ void activate_chunk(bsparse_epilogue activation) {
+        switch (activation) {
+        case BSPARSE_EPILOGUE_RELU:
+            return activate_as<BSPARSE_EPILOGUE_RELU>();
+        case BSPARSE_EPILOGUE_GELU:
+            return activate_as<BSPARSE_EPILOGUE_GELU>();
+        case BSPARSE_EPILOGUE_GELU_TANH:
+            return activate_as<BSPARSE_EPILOGUE_GELU_TANH>();
+        case BSPARSE_EPILOGUE_SILU:
+            return activate_as<BSPARSE_EPILOGUE_SILU>();
+        default:
+            return;
+        }
+    }
+
+    template <bsparse_epilogue kActivation>
+    __device__ __forceinline__ void activate_as() {
+#pragma unroll
+        for (int i = 0; i < kChunkPairs; ++i) {
+            const float2 x = unpack(T{}, pairs_[i]);
+            pairs_[i] = pack(T{}, activate_quickly<kActivation>(x.x), activate_quickly<kActivation>(x.y));
+        }
+    }
+
+    uint32_t pairs_[kTokens / 4]; // of neighbouring tokens, the next chunk's first
+    Place place_;
+    int next_ = kChunks;
+};
+
+// Where output o of token t lies among the f32 of a chunk: 8 outputs stay together, and the four tokens that a
+// warp writes at once fall into different banks.
+__device__ __forceinline__ int staged_index(int token, int output) {
+    return token * 64 + (output ^ (token / 2 % 4) * 8);
+}
+
+template <int kIndex, int kTokens>
+__device__ __forceinline__ void stage_chunk(float *staging, const float (&sums)[kTokens / 2], bool written,
+                                            const Worker &worker) {
+    if constexpr (kIndex < kTokens / kChunk) {
+#pragma unroll
+        for (int i = 0; i < 32; ++i) { // sums[4 j + 2 h + c]: token 8 j + c, output 8 h, from this thread's first
+            const int token = i / 4 * 8 + worker.lane() % 4 * 2 + i % 2;
+            const int output = worker.first_output() + i / 2 % 2 * 8;
+            staging[staged_index(token, output)] = written ? sums[kIndex * 32 + i] : 0.0f;
+        }
+    }
+}
+
+template <int kTokens>
+__device__ __forceinline__ void finish_staged(const float (&sums)[kTokens / 2], bool written, const Epilogue &e,
+                                              const Place &place, int tokens, int outputs, const Worker &worker) {
+    float *staging = static_cast<float *>(__cvta_shared_to_generic(worker.memory)); // kStagingBytes
+#pragma unroll 1
+    for (int chunk = 0; chunk < kTokens / kChunk; ++chunk) {
+        worker.sync(); // everyone has read the chunk before
+        switch (chunk) {
+        case 0:
+            stage_chunk<0, kTokens>(staging, sums, written, worker);
+            break;
+        case 1:
+            stage_chunk<1, kTokens>(staging, sums, written, worker);
+            break;
+        case 2:
+            stage_chunk<2, kTokens>(staging, sums, written, worker);
+            break;
+        default:
+            stage_chunk<3, kTokens>(staging, sums, written, worker);
+        }
+        worker.sync();
+#pragma unroll 1
+        for (int i = worker.thread; i < kChunk * 64 / kVector; i += kWarpgroup) {
+            const int row = i / (64 / kVector);
+            const int column = i % (64 / kVector) * kVector;
+            const int token = place.token + chunk * kChunk + row;
+            const int output = place.output + column;
+            if (token >= tokens || output >= outputs) {
+                continue;
+            }
+            const float4 *from = reinterpret_cast<const float4 *>(staging + staged_index(row, column));
+            const float4 low = from[0];
+            const float4 high = from[1];
+            float x[kVector] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+            if (e.vectors && output + kVector <= outputs) {
+                finish_vector(e, x, token, output);
+            } else {
+#pragma unroll
+                for (int k = 0; k < kVector; ++k) {
+                    if (output + k < outputs) {
+                        finish(e, x[k], token, output + k);
+                    }
+                }
+            }
+        }
+    }
+}
+
+} // namespace bsparse::gpu::sm90

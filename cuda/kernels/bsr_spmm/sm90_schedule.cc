@@ -1,0 +1,318 @@
+#include "sm90_schedule.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <queue>
+
+namespace bsparse::gpu {
+namespace {
+
+constexpr int kWindow = 256; // strips matched with each other at once: the work grows with its square
+
+// One direction of a pattern, in the kernel's words.
+struct Side {
+    const BlockLists &lists; // major: block rows (columns if transposed) of outputs
+    bool transposed;
+    int32_t block_rows;
+    int32_t block_outputs, block_inputs;
+    int64_t outputs, inputs;
+};
+
+Side side_of(const Pattern &pattern, bool transposed) {
+    if (transposed) {
+        return {pattern.by_col,     true,         pattern.block_rows, pattern.block_cols,
+                pattern.block_rows, pattern.cols, pattern.rows};
+    }
+    return {pattern.by_row, false, pattern.block_rows, pattern.block_rows, pattern.block_cols, pattern.rows,
+            pattern.cols};
+}
+
+// 64 outputs of a block row: the offset-th strip of each of its blocks.
+struct Strip {
+    int32_t major, offset;
+
+    int64_t output(const Side &side) const { return int64_t{major} * side.block_outputs + offset * kStrip; }
+};
+
+struct Piece {
+    int32_t row, col;
+};
+
+Piece piece(const Side &side, const Strip &strip, int32_t block, int32_t depth) {
+    const int32_t first_row = block * side.block_rows;
+    if (side.transposed) {
+        return {first_row + depth, strip.offset * kStrip};
+    }
+    return {first_row + strip.offset * kStrip, depth};
+}
+
+constexpr int32_t kAbsent = -1;
+
+// The steps of one block column for strips that store there block0 and block1, or kAbsent.
+void add_steps(const Side &side, const Strip &strip0, int32_t block0, const Strip &strip1, int32_t block1,
+               int32_t minor, std::vector<Step> &steps) {
+    for (int32_t depth = 0; depth < side.block_inputs; depth += kDepth) {
+        const int64_t input = int64_t{minor} * side.block_inputs + depth;
+        if (input >= side.inputs) { // padding of an edge block
+            return;
+        }
+        const Piece piece0 = block0 == kAbsent ? Piece{-1, 0} : piece(side, strip0, block0, depth);
+        const Piece piece1 = block1 == kAbsent ? Piece{-1, 0} : piece(side, strip1, block1, depth);
+        steps.push_back({static_cast<int32_t>(input), {piece0.row, piece1.row}, piece0.col | piece1.col << 16});
+    }
+}
+
+// Steps of two strips: what only the first needs, what both need, what only the second needs. In this order one
+// warpgroup's result is written while the other still multiplies.
+std::vector<Step> merge_steps(const Side &side, const Strip &strip0, const Strip &strip1) {
+    const BlockLists &lists = side.lists;
+    std::vector<Step> only0, both, only1;
+    int32_t i = lists.offsets[strip0.major];
+    int32_t j = lists.offsets[strip1.major];
+    const int32_t i_end = lists.offsets[strip0.major + 1];
+    const int32_t j_end = lists.offsets[strip1.major + 1];
+    constexpr int32_t kEnd = std::numeric_limits<int32_t>::max();
+    while (i < i_end || j < j_end) {
+        const int32_t minor0 = i < i_end ? lists.minors[i] : kEnd;
+        const int32_t minor1 = j < j_end ? lists.minors[j] : kEnd;
+        if (minor0 < minor1) {
+            add_steps(side, strip0, lists.index[i++], strip1, kAbsent, minor0, only0);
+        } else if (minor1 < minor0) {
+            add_steps(side, strip0, kAbsent, strip1, lists.index[j++], minor1, only1);
+        } else {
+            add_steps(side, strip0, lists.index[i++], strip1, lists.index[j++], minor0, both);
+        }
+    }
+    only0.insert(only0.end(), both.begin(), both.end());
+    only0.insert(only0.end(), only1.begin(), only1.end());
+    return only0;
+}
+
+std::vector<Step> own_steps(const Side &side, const Strip &strip) {
+    std::vector<Step> steps;
+    for (int32_t i = side.lists.offsets[strip.major]; i < side.lists.offsets[strip.major + 1]; ++i) {
+        add_steps(side, strip, side.lists.index[i], strip, kAbsent, side.lists.minors[i], steps);
+    }
+    return steps;
+}
+
+// Pairs of strips[first, last) that share most block columns: the best pair, then the best of the rest, and so on.
+// Positions, two by two; an odd one comes last, alone.
+std::vector<int> match(const BlockLists &lists, int32_t minors, const std::vector<Strip> &strips, int first, int last) {
+    const int count = last - first;
+    const size_t words = (static_cast<size_t>(minors) + 63) / 64;
+    std::vector<uint64_t> columns(count * words); // a bit for each block column of each strip
+    for (int i = 0; i < count; ++i) {
+        const int32_t major = strips[first + i].major;
+        for (int32_t b = lists.offsets[major]; b < lists.offsets[major + 1]; ++b) {
+            columns[i * words + lists.minors[b] / 64] |= uint64_t{1} << lists.minors[b] % 64;
+        }
+    }
+    std::vector<uint64_t> pairs; // sorts by most shared, then by position: columns not shared, i, j
+    for (int i = 0; i < count; ++i) {
+        for (int j = i + 1; j < count; ++j) {
+            uint64_t shared = 0;
+            for (size_t w = 0; w < words; ++w) {
+                shared += __builtin_popcountll(columns[i * words + w] & columns[j * words + w]);
+            }
+            pairs.push_back((minors - shared) << 32 | static_cast<uint64_t>(i) << 16 | static_cast<uint64_t>(j));
+        }
+    }
+    std::sort(pairs.begin(), pairs.end());
+    std::vector<bool> taken(count);
+    std::vector<int> order;
+    for (const uint64_t pair : pairs) {
+        const int i = static_cast<int>(pair >> 16 & 0xFFFF);
+        const int j = static_cast<int>(pair & 0xFFFF);
+        if (!taken[i] && !taken[j]) {
+            taken[i] = taken[j] = true;
+            order.insert(order.end(), {first + i, first + j});
+        }
+    }
+    const auto alone = std::find(taken.begin(), taken.end(), false);
+    if (alone != taken.end()) {
+        order.push_back(first + static_cast<int>(alone - taken.begin()));
+    }
+    return order;
+}
+
+class Builder {
+public:
+    Builder(const Side &side) : side_(side) {}
+
+    void make_tiles() {
+        const int32_t strips = side_.block_outputs / kStrip;
+        std::vector<Strip> left; // one of each block row with an odd number of strips
+        for (int32_t major = 0; major < side_.lists.majors(); ++major) {
+            for (int32_t offset = 0; offset + 1 < strips; offset += 2) {
+                add_shared(Strip{major, offset}, Strip{major, offset + 1});
+            }
+            if (strips % 2 != 0) {
+                left.push_back({major, strips - 1});
+            }
+        }
+        const int count = static_cast<int>(left.size());
+        const int32_t minors = static_cast<int32_t>((side_.inputs + side_.block_inputs - 1) / side_.block_inputs);
+        for (int first = 0; first < count; first += kWindow) {
+            const std::vector<int> order =
+                match(side_.lists, minors, left, first, std::min(count, first + kWindow));
+            for (size_t i = 0; i < order.size(); i += 2) {
+                const Strip &strip = left[order[i]];
+                if (i + 1 < order.size()) {
+                    const Strip &other = left[order[i + 1]];
+                    add(strip.output(side_), other.output(side_), merge_steps(side_, strip, other));
+                } else {
+                    add(strip.output(side_), beyond(), own_steps(side_, strip));
+                }
+            }
+        }
+    }
+
+    const std::vector<Tile> &tiles() const { return tiles_; }
+    const std::vector<Step> &steps() const { return steps_; }
+
+    // Strips' steps of a tile: twice its steps where both always take part.
+    int64_t strip_steps(const Tile &tile) const {
+        int64_t count = 0;
+        for (int32_t i = tile.first; i < tile.first + tile.steps; ++i) {
+            count += (steps_[i].row[0] >= 0) + (steps_[i].row[1] >= 0);
+        }
+        return count;
+    }
+
+private:
+    int64_t beyond() const { return int64_t{side_.lists.majors()} * side_.block_outputs; }
+
+    // Neighbouring strips of one block row.
+    void add_shared(const Strip &strip0, const Strip &strip1) {
+        if (strip0.output(side_) < side_.outputs) { // else padding of edge blocks
+            add(strip0.output(side_), strip1.output(side_), merge_steps(side_, strip0, strip1));
+        }
+    }
+
+    void add(int64_t output0, int64_t output1, std::vector<Step> steps) {
+        if (steps.empty()) {
+            steps.push_back({0, {-1, -1}, 0});
+        }
+        tiles_.push_back({{static_cast<int32_t>(output0), static_cast<int32_t>(output1)},
+                          static_cast<int32_t>(steps_.size()),
+                          static_cast<int32_t>(steps.size()),
+                          steps.front()});
+        steps_.insert(steps_.end(), steps.begin(), steps.end());
+    }
+
+    Side side_;
+    std::vector<Tile> tiles_;
+    std::vector<Step> steps_;
+};
+
+int64_t longest(const std::vector<int64_t> &loads) { return *std::max_element(loads.begin(), loads.end()); }
+
+// Units in order, supergroup after supergroup and longest first, each to the worker with the least to do. A worker's
+// first units are thus the same however many groups follow.
+UnitLists make_lists(const Coverage &coverage, const std::vector<int64_t> &costs, int workers,
+                     std::vector<int32_t> &words) {
+    std::vector<int32_t> order(costs.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return costs[a] > costs[b]; });
+
+    using Load = std::pair<int64_t, int>; // of a worker, and its number
+    std::priority_queue<Load, std::vector<Load>, std::greater<Load>> queue;
+    for (int worker = 0; worker < workers; ++worker) {
+        queue.push({0, worker});
+    }
+    std::vector<std::vector<int32_t>> lists(workers);
+    std::vector<int64_t> spans{0};
+    std::vector<int64_t> before(workers); // loads without the supergroup at hand
+    for (int first = 0; first < coverage.period; first += coverage.supergroup) {
+        std::vector<std::vector<int64_t>> loads(coverage.supergroup, before); // with its first groups
+        for (const int32_t tile : order) {
+            for (int group = 0; group < coverage.supergroup; ++group) {
+                const auto [load, worker] = queue.top();
+                queue.pop();
+                queue.push({load + costs[tile], worker});
+                lists[worker].push_back(tile << kGroupBits | (first + group));
+                for (int more = group; more < coverage.supergroup; ++more) {
+                    loads[more][worker] += costs[tile];
+                }
+            }
+        }
+        for (const std::vector<int64_t> &some : loads) {
+            spans.push_back(longest(some));
+        }
+        before = loads.back();
+    }
+
+    size_t rounds = 0;
+    for (const std::vector<int32_t> &list : lists) {
+        rounds = std::max(rounds, list.size());
+    }
+    const size_t offset = words.size();
+    words.resize(offset + rounds * workers, kNoUnit);
+    for (int worker = 0; worker < workers; ++worker) {
+        for (size_t round = 0; round < lists[worker].size(); ++round) {
+            words[offset + round * workers + worker] = lists[worker][round];
+        }
+    }
+    return {offset, workers, static_cast<int>(rounds), std::move(spans)};
+}
+
+template <class Record>
+void append(const std::vector<Record> &records, std::vector<int32_t> &words) {
+    const auto *first = reinterpret_cast<const int32_t *>(records.data());
+    words.insert(words.end(), first, first + records.size() * (sizeof(Record) / sizeof(int32_t)));
+}
+
+} // namespace
+
+int Sm90Schedule::choose(int64_t tokens) const {
+    int best = 0;
+    double best_span = 0;
+    for (int i = 0; i < kCoverages; ++i) {
+        const int64_t group_tokens = kCoverage[i].tokens * kCoverage[i].cluster;
+        const int64_t groups = (tokens + group_tokens - 1) / group_tokens;
+        const std::vector<int64_t> &spans = lists[i].spans;
+        const double span = static_cast<double>(groups / kCoverage[i].period) * static_cast<double>(spans.back()) +
+                            static_cast<double>(spans[groups % kCoverage[i].period]);
+        if (i == 0 || span < best_span) {
+            best = i;
+            best_span = span;
+        }
+    }
+    return best;
+}
+
+bool sm90_takes(const Pattern &pattern, bool transposed) {
+    const Side side = side_of(pattern, transposed);
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
+    const int64_t strips = int64_t{side.lists.majors()} * side.block_outputs / kStrip;
+    return pattern.block_rows % 64 == 0 && pattern.block_cols % 64 == 0 && pattern.block_rows < 1 << 15 &&
+           pattern.block_cols < 1 << 15 && pattern.blocks * pattern.block_rows < kMost && pattern.rows < kMost &&
+           pattern.cols < kMost && pattern.blocks * (pattern.block_rows / 64) * (pattern.block_cols / 64) < kMost &&
+           strips < int64_t{1} << (31 - kGroupBits);
+}
+
+Sm90Schedule make_sm90_schedule(const Pattern &pattern, bool transposed, int multiprocessors) {
+    Builder builder(side_of(pattern, transposed));
+    builder.make_tiles();
+    const std::vector<Tile> &tiles = builder.tiles();
+
+    Sm90Schedule schedule;
+    schedule.paired = (transposed ? pattern.block_cols : pattern.block_rows) % (2 * kStrip) == 0;
+    schedule.tiles = static_cast<int32_t>(tiles.size());
+    append(tiles, schedule.words);
+    schedule.steps_offset = schedule.words.size();
+    append(builder.steps(), schedule.words);
+    for (int i = 0; i < kCoverages; ++i) {
+        std::vector<int64_t> costs;
+        for (const Tile &tile : tiles) {
+            costs.push_back(builder.strip_steps(tile) * kCoverage[i].step_cost / 2 + kCoverage[i].unit_cost);
+        }
+        const int workers = std::max(1, multiprocessors / kCoverage[i].cluster);
+        schedule.lists[i] = make_lists(kCoverage[i], costs, workers, schedule.words);
+    }
+    return schedule;
+}
+
+} // namespace bsparse::gpu
