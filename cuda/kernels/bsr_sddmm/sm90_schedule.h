@@ -43,8 +43,8 @@ struct alignas(16) Segment {
 // The chunks of one thread block, in the order: those that only strip 0 needs, both, only strip 1.
 struct alignas(16) Half {
     int32_t first_chunk, only_0, both, only_1;
-    int32_t chunks() const { return only_0 + both + only_1; }
-    int32_t of_strip(int strip) const { return both + (strip == 0 ? only_0 : only_1); }
+    constexpr int32_t chunks() const { return only_0 + both + only_1; }
+    constexpr int32_t of_strip(int strip) const { return both + (strip == 0 ? only_0 : only_1); }
 };
 
 struct alignas(16) Tile {

@@ -1,0 +1,413 @@
+// bsr_sddmm on Hopper: values = alpha * dY^T X at the stored blocks + beta * values, bf16 or f16 in, f32 sums.
+//
+// One thread block for each multiprocessor, two of them a cluster: one thread loads, two warpgroups multiply. A stage
+// holds some tokens of the tile's two strips of dY and of this half's chunks of X, all as boxes [tokens][64] in the
+// order of memory, which wgmma reads as MN-major operands. Each warpgroup has one strip, and multiplies it by a run of
+// neighbouring chunks. A strip is loaded by one thread block for both of the cluster.
+//
+// A tile that is cut into ranges of tokens is added up by whoever finishes last: the others have left their sums in the
+// workspace. Nobody waits for anybody, and the order of addition is that of the tokens: the same bits in every run.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <utility>
+
+#include "../common/sm90.cuh"
+#include "../common/wgmma.cuh"
+#include "sm90_launch.h"
+
+namespace bsparse::gpu::sddmm_sm90 {
+
+constexpr int kWarpgroup = 128;
+constexpr int kThreads = 3 * kWarpgroup;
+constexpr int kLoaderRegisters = 40, kMathRegisters = 232;
+constexpr int kSums = 32;           // f32 of a thread for each chunk: its part of [64, 64]
+constexpr int kDepth = 16;          // tokens of one wgmma
+
+struct PairLayout {
+    static constexpr Shape kShape = kPairShape;
+};
+struct UnionLayout {
+    static constexpr Shape kShape = kUnionShape;
+};
+
+// Shared memory: stages, each strip 0, strip 1, chunks; barriers; a flag for each warpgroup.
+template <class Layout> struct Shared {
+    static constexpr int kTokens = Layout::kShape.tokens, kChunks = Layout::kShape.chunks;
+    static constexpr uint32_t kStages = Layout::kShape.stages;
+    static constexpr uint32_t kBoxBytes = kTokens * kEdge * 2;
+    static constexpr uint32_t kStageBytes = (2 + kChunks) * kBoxBytes;
+    static constexpr uint32_t kAlign = 1024; // of the swizzle
+    static constexpr uint32_t kBytes = kStages * kStageBytes + kStages * 16 + 8;
+    static_assert(kBytes + kAlign <= 227 * 1024 && kBoxBytes % kAlign == 0);
+
+    uint32_t start;
+
+    __device__ uint32_t stage(uint32_t i) const { return start + i * kStageBytes; }
+    __device__ uint32_t full(uint32_t i) const { return start + kStages * kStageBytes + i * 8; }
+    __device__ uint32_t empty(uint32_t i) const { return full(kStages + i); }
+};
+
+// What the kernel needs of a task besides its tensor maps.
+struct Params {
+    const int32_t *first_segment;
+    const Segment *segments;
+    const Tile *tiles;
+    const Chunk *chunks;
+    int32_t steps; // of all tokens
+    void *values;
+    bool f32_values;
+    int32_t block_cols, rows, cols;
+    float alpha, beta;
+    float4 *sums;
+    uint32_t *counters;
+};
+
+__device__ __forceinline__ int step_of(int32_t fraction, int32_t steps) {
+    return static_cast<int>((int64_t{fraction} * steps + kFractions / 2) / kFractions);
+}
+
+// One thread: everything that this half's segments read, in order.
+template <class Layout>
+__device__ __forceinline__ void load(const Params &params, const CUtensorMap *dy_map, const CUtensorMap *x_map,
+                                     Shared<Layout> shared, int first, int last, uint32_t rank) {
+    using S = Shared<Layout>;
+    constexpr uint16_t kBoth = 3;
+    sm90::Ring ring{0, 1};
+    for (int i = first; i < last; ++i) {
+        const Segment segment = params.segments[i];
+        const Tile &tile = params.tiles[segment.tile];
+        const int row = tile.row[rank];
+        const Half half = tile.half[rank];
+        const int chunks = half.chunks();
+        int column[S::kChunks];
+#pragma unroll
+        for (int c = 0; c < S::kChunks; ++c) {
+            column[c] = c < chunks ? params.chunks[half.first_chunk + c].column : 0;
+        }
+        const int end = step_of(segment.end, params.steps);
+        for (int step = step_of(segment.begin, params.steps); step < end; ++step) {
+            const uint32_t full = shared.full(ring.stage);
+            const uint32_t stage = shared.stage(ring.stage);
+            sm90::wait(shared.empty(ring.stage), ring.parity); // by both thread blocks
+            sm90::arrive_expect_bytes(full, (2 + chunks) * S::kBoxBytes);
+            sm90::load_box_multicast(stage + rank * S::kBoxBytes, dy_map, full, kBoth, row, step * S::kTokens);
+#pragma unroll
+            for (int c = 0; c < S::kChunks; ++c) {
+                if (c < chunks) {
+                    sm90::load_box(stage + (2 + c) * S::kBoxBytes, x_map, full, column[c], step * S::kTokens);
+                }
+            }
+            ring.advance<S::kStages>();
+        }
+    }
+}
+
+// This warpgroup no longer reads a stage; both thread blocks write into it. wgmma keeps its warps together.
+template <class Layout> __device__ __forceinline__ void release(Shared<Layout> shared, uint32_t stage, int thread) {
+    if (thread < kHalves) {
+        sm90::arrive_remote(shared.empty(stage), thread);
+    }
+}
+
+// sums += strip^T [64, tokens] times chunks [tokens, 64 * kCount] over some steps, at least one.
+template <class T, class Layout, int kCount>
+__device__ __forceinline__ void multiply_steps(float (&sums)[kCount * kSums], Shared<Layout> shared, uint32_t strip_offset,
+                                               uint32_t chunks_offset, int steps, sm90::Ring &ring, int thread) {
+    using S = Shared<Layout>;
+    uint32_t previous = 0;
+    for (int step = 0; step < steps; ++step) {
+        sm90::wait(shared.full(ring.stage), ring.parity);
+        const uint32_t stage = shared.stage(ring.stage);
+        sm90::pin(sums);
+        sm90::fence_wgmma();
+#pragma unroll
+        for (int k = 0; k < S::kTokens; k += kDepth) {
+            constexpr uint32_t kLine = kEdge * 2, kEightLines = 8 * kLine;
+            const uint64_t a = sm90::describe(stage + strip_offset + k * kLine, S::kBoxBytes, kEightLines);
+            const uint64_t b = sm90::describe(stage + chunks_offset + k * kLine, S::kBoxBytes, kEightLines);
+            sm90::multiply<T, kCount * kEdge, true, true>(sums, a, b, true);
+        }
+        sm90::commit_wgmma();
+        sm90::pin(sums);
+        sm90::wait_wgmma<1>();
+        if (step > 0) {
+            release(shared, previous, thread);
+        }
+        previous = ring.stage;
+        ring.advance<S::kStages>();
+    }
+    sm90::wait_wgmma<0>();
+    release(shared, previous, thread);
+    sm90::pin(sums);
+}
+
+// The stages of a tile in which this warpgroup has nothing to do.
+template <class Layout>
+__device__ __forceinline__ void pass_steps(Shared<Layout> shared, int steps, sm90::Ring &ring, int warpgroup,
+                                           int thread) {
+    for (int step = 0; step < steps; ++step) {
+        sm90::wait(shared.full(ring.stage), ring.parity);
+        sm90::sync_named(1 + warpgroup, kWarpgroup); // or a slow warp would miss the stage's next phase
+        release(shared, ring.stage, thread);
+        ring.advance<Shared<Layout>::kStages>();
+    }
+}
+
+// Leaves the sums of one part of a tile in the workspace. Whether all parts are there: then sums is their total.
+template <int kCount>
+__device__ __forceinline__ bool meet(float (&sums)[kCount * kSums], const Params &params, const Segment &segment,
+                                     int owner, int warpgroup, int thread, int *last_flag) {
+    constexpr int kUnit = kEdge * kEdge / 4; // float4
+    const int64_t part_stride = int64_t{kCountersOfMeeting} * segment.width * kUnit;
+    float4 *all = params.sums + (segment.first_unit + int64_t{owner} * segment.width) * kUnit + thread;
+    float4 *mine = all + segment.part * part_stride;
+#pragma unroll
+    for (int f = 0; f < kCount * kSums / 4; ++f) {
+        __stcg(mine + f * kWarpgroup, make_float4(sums[4 * f], sums[4 * f + 1], sums[4 * f + 2], sums[4 * f + 3]));
+    }
+    __threadfence();
+    sm90::sync_named(1 + warpgroup, kWarpgroup);
+    if (thread == 0) {
+        sm90::wait_for_previous_kernel(); // which zeroes the counters
+        uint32_t *counter = params.counters + segment.meeting * kCountersOfMeeting + owner;
+        *last_flag = atomicAdd(counter, 1) == static_cast<uint32_t>(segment.parts - 1);
+        __threadfence();
+    }
+    sm90::sync_named(1 + warpgroup, kWarpgroup);
+    if (*last_flag == 0) {
+        return false;
+    }
+#pragma unroll
+    for (int i = 0; i < kCount * kSums; ++i) {
+        sums[i] = 0;
+    }
+    for (int part = 0; part < segment.parts; ++part) {
+        const float4 *other = all + part * part_stride;
+#pragma unroll
+        for (int f = 0; f < kCount * kSums / 4; ++f) {
+            const float4 x = __ldcg(other + f * kWarpgroup);
+            sums[4 * f] += x.x;
+            sums[4 * f + 1] += x.y;
+            sums[4 * f + 2] += x.z;
+            sums[4 * f + 3] += x.w;
+            if (f % 8 == 7) {
+                asm volatile("" ::: "memory"); // all loads at once would need more registers than there are
+            }
+        }
+    }
+    return true;
+}
+
+__device__ __forceinline__ float2 load_pair(const float *from) { return *reinterpret_cast<const float2 *>(from); }
+__device__ __forceinline__ float2 load_pair(const __nv_bfloat16 *from) {
+    return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(from));
+}
+__device__ __forceinline__ float2 load_pair(const __half *from) {
+    return __half22float2(*reinterpret_cast<const __half2 *>(from));
+}
+
+template <class T> __device__ __forceinline__ uint32_t round_pair(float x, float y) {
+    uint32_t bits;
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+        memcpy(&bits, &pair, sizeof bits);
+    } else {
+        const __half2 pair = __floats2half2_rn(x, y);
+        memcpy(&bits, &pair, sizeof bits);
+    }
+    return bits;
+}
+
+// Thread t of four that are neighbours gets element t of each one's four.
+__device__ __forceinline__ void transpose_in_quad(uint32_t (&v)[4], int t) {
+#pragma unroll
+    for (int m = 1; m < 4; m *= 2) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int low = m == 1 ? 2 * i : i, high = low + m;
+            const bool upper = (t & m) != 0;
+            const uint32_t other = __shfl_xor_sync(0xFFFFFFFF, upper ? v[low] : v[high], m);
+            v[low] = upper ? other : v[low];
+            v[high] = upper ? v[high] : other;
+        }
+    }
+}
+
+// Where this thread's share of [64, 64] results goes: x[4 j + 2 h + c] to row 8 h and column 8 j + c of it.
+template <class Out> struct Target {
+    Out *to;       // row 0, column 0 of the share
+    int64_t pitch; // elements
+    int rows_left, cols_left; // of the matrix from there on: what lies beyond is padding
+};
+
+template <int kFirst, int kCount>
+__device__ __forceinline__ void store(const Target<float> &target, const float (&x)[kCount], int) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+        float *to = target.to + i % 2 * 8 * target.pitch + i / 2 * 8;
+        *reinterpret_cast<float2 *>(to) = make_float2(x[kFirst + 2 * i], x[kFirst + 2 * i + 1]);
+    }
+}
+
+// 16 bytes at a time: the quad's threads first exchange their pairs of columns.
+template <int kFirst, int kCount, class Out>
+__device__ __forceinline__ void store(const Target<Out> &target, const float (&x)[kCount], int t) {
+#pragma unroll
+    for (int j = 0; j < 8; j += 4) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            uint32_t v[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int pair = kFirst + 4 * (j + i) + 2 * h;
+                v[i] = round_pair<Out>(x[pair], x[pair + 1]);
+            }
+            transpose_in_quad(v, t);
+            Out *to = target.to - 2 * t + 8 * h * target.pitch + 8 * (j + t);
+            *reinterpret_cast<uint4 *>(to) = make_uint4(v[0], v[1], v[2], v[3]);
+        }
+    }
+}
+
+// x[kFirst] on: one chunk's.
+template <int kFirst, class Out, int kCount>
+__device__ __forceinline__ void finish_chunk(const Target<Out> &target, float (&x)[kCount], float alpha, float beta,
+                                             int t) {
+    if (beta != 0) {
+        float2 before[16];
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+            before[i] = load_pair(target.to + i % 2 * 8 * target.pitch + i / 2 * 8);
+        }
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+            x[kFirst + 2 * i] = alpha * x[kFirst + 2 * i] + beta * before[i].x;
+            x[kFirst + 2 * i + 1] = alpha * x[kFirst + 2 * i + 1] + beta * before[i].y;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) {
+            x[kFirst + i] *= alpha;
+        }
+    }
+    if (target.rows_left < 9 || target.cols_left < 58) {
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) {
+            const bool inside = i / 2 % 2 * 8 < target.rows_left && i / 4 * 8 + i % 2 < target.cols_left;
+            x[kFirst + i] = inside ? x[kFirst + i] : 0; // also where X or dY hold infinity or NaN
+        }
+    }
+    store<kFirst>(target, x, t);
+}
+
+// All chunks' results; c: 0, 1, ... kCount - 1.
+template <class Out, int... c, int kCount>
+__device__ __forceinline__ void finish(float (&sums)[kCount], const Params &params, int row, const Chunk *chunks,
+                                       int strip, int thread, std::integer_sequence<int, c...>) {
+    const int t = thread % 4;
+    const int own_row = thread / 32 * 16 + thread % 32 / 4;
+    const auto target = [&](const Chunk &chunk) {
+        Out *block = static_cast<Out *>(params.values) + int64_t{chunk.place[strip]} * kEdge;
+        return Target<Out>{block + int64_t{own_row} * params.block_cols + 2 * t, params.block_cols,
+                           params.rows - row - own_row, params.cols - chunk.column - 2 * t};
+    };
+    (finish_chunk<c * kSums>(target(chunks[c]), sums, params.alpha, params.beta, t), ...);
+}
+
+// One warpgroup's share of a block's work.
+template <class T, class Layout> struct Warpgroup {
+    using S = Shared<Layout>;
+    const Params &params;
+    S shared;
+    int *last_flag;
+    int rank, index, thread; // index: which warpgroup, and which strip
+    sm90::Ring ring;
+
+    // kCount chunks are this strip's in the segment.
+    template <int kCount> __device__ __forceinline__ void multiply(const Segment &segment, int steps) {
+        const Tile &tile = params.tiles[segment.tile];
+        const Half &half = tile.half[rank];
+        const int skipped = index == 0 ? 0 : half.only_0;
+        float sums[kCount * kSums];
+#pragma unroll
+        for (int i = 0; i < kCount * kSums; ++i) {
+            sums[i] = 0;
+        }
+        multiply_steps<T, Layout, kCount>(sums, shared, index * S::kBoxBytes, (2 + skipped) * S::kBoxBytes, steps, ring,
+                                          thread);
+        if (segment.parts > 1 && !meet<kCount>(sums, params, segment, rank * 2 + index, index, thread, last_flag)) {
+            return;
+        }
+        const Chunk *chunks = params.chunks + half.first_chunk + skipped;
+        constexpr auto each = std::make_integer_sequence<int, kCount>{};
+        if (params.f32_values) {
+            finish<float>(sums, params, tile.row[index], chunks, index, thread, each);
+        } else {
+            finish<T>(sums, params, tile.row[index], chunks, index, thread, each);
+        }
+    }
+
+    __device__ __forceinline__ void run(const Segment &segment) {
+        const int steps = step_of(segment.end, params.steps) - step_of(segment.begin, params.steps);
+        switch (params.tiles[segment.tile].half[rank].of_strip(index)) {
+        case 4:
+            return multiply<4>(segment, steps);
+        case 3:
+            return multiply<3>(segment, steps);
+        case 2:
+            return multiply<2>(segment, steps);
+        case 1:
+            return multiply<1>(segment, steps);
+        default:
+            return pass_steps(shared, steps, ring, index, thread);
+        }
+    }
+};
+
+template <class T, class Layout>
+__global__ __launch_bounds__(kThreads, 1) void sddmm_sm90(const __grid_constant__ CUtensorMap dy_map,
+                                                          const __grid_constant__ CUtensorMap x_map,
+                                                          const __grid_constant__ Params params) {
+    using S = Shared<Layout>;
+    extern __shared__ uint8_t raw[];
+    const uint32_t raw_start = sm90::shared_address(raw);
+    const S shared{(raw_start + S::kAlign - 1) / S::kAlign * S::kAlign};
+    if (threadIdx.x == 0) {
+        sm90::prefetch_map(&dy_map);
+        sm90::prefetch_map(&x_map);
+        for (uint32_t i = 0; i < S::kStages; ++i) {
+            sm90::init_barrier(shared.full(i), 1);
+            sm90::init_barrier(shared.empty(i), 2 * kHalves); // warpgroups of the cluster
+        }
+        sm90::fence_barrier_init();
+    }
+    __syncwarp();
+    sm90::cluster_arrive();
+    sm90::cluster_wait();
+
+    const uint32_t rank = sm90::cluster_rank();
+    const int cluster = blockIdx.x / kHalves;
+    const int first = params.first_segment[cluster], last = params.first_segment[cluster + 1];
+    const int warpgroup = threadIdx.x / kWarpgroup;
+    if (warpgroup == 2) {
+        sm90::give_registers<kLoaderRegisters>();
+        if (threadIdx.x == 2 * kWarpgroup) {
+            load(params, &dy_map, &x_map, shared, first, last, rank);
+        }
+    } else {
+        sm90::take_registers<kMathRegisters>();
+        int *flags = reinterpret_cast<int *>(raw + (shared.empty(S::kStages) - raw_start));
+        Warpgroup<T, Layout> work{params,     shared, flags + warpgroup, static_cast<int>(rank),
+                                  warpgroup, static_cast<int>(threadIdx.x % kWarpgroup), {0, 0}};
+        for (int i = first; i < last; ++i) {
+            work.run(params.segments[i]);
+        }
+    }
+    // A thread block stays until the other one has sent it its last boxes and arrivals.
+    __syncwarp();
+    sm90::cluster_arrive();
+    sm90::cluster_wait();
+}
+
+} // namespace bsparse::gpu::sddmm_sm90
