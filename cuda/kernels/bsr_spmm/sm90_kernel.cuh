@@ -27,9 +27,12 @@ struct Kernel {
     static constexpr uint32_t kReleases = kPaired ? 2 : 8;
 };
 
-// What the producer tells the consumers of a stage, as an int4: {flags, first output of strip 0, of strip 1, first token}.
-constexpr int kLastStep = 4; // flags: bits 0 and 1 are set for the strips that take part; this, for a unit's last step
-constexpr int kStop = 8;     // no more units: there is nothing in this stage
+// What the producer tells the consumers of a stage: for each strip its first output and, in that number's low bits, flags;
+// and the first token.
+constexpr int kPresent = 1;  // the strip takes part
+constexpr int kLastStep = 2; // of the unit
+constexpr int kStop = 4;     // no more units: there is nothing in this stage
+constexpr int kFlags = kStrip - 1;
 
 // Addresses in a thread block's shared memory. Pieces and inputs lie as the copy engine puts them: lines of 128 bytes,
 // swizzled.
@@ -48,7 +51,9 @@ struct Shared {
     }
     __device__ __forceinline__ uint32_t inputs(uint32_t stage) const { return piece(stage, 2); }
     __device__ __forceinline__ uint32_t staging(int strip) const { return base + kStaging + strip * kStagingBytes; }
-    __device__ __forceinline__ uint32_t note(uint32_t stage) const { return base + kNotes + stage * sizeof(int4); }
+    __device__ __forceinline__ uint32_t note(uint32_t stage, int strip = 0) const {
+        return base + kNotes + stage * sizeof(int4) + strip * sizeof(int2);
+    }
     __device__ __forceinline__ uint32_t full(uint32_t stage) const { return base + kFull + stage * 8; }
     __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return base + kEmpty + stage * 8; }
 };
@@ -107,7 +112,8 @@ __device__ __forceinline__ void produce(const Arguments &args, const Shared<K> &
             const int strips = (step.y >= 0 ? 1 : 0) | (step.z >= 0 ? 2 : 0);
             const uint32_t full = shared.full(ring.stage);
             wait(shared.empty(ring.stage), ring.parity);
-            store_shared(shared.note(ring.stage), strips | (left == 1 ? kLastStep : 0), head.x, head.y, token);
+            const int last = left == 1 ? kLastStep : 0;
+            store_shared(shared.note(ring.stage), head.x | last | (strips & 1), token, head.y | last | strips >> 1, token);
             if (strips == 0) {
                 arrive(full);
             } else {
@@ -140,7 +146,7 @@ __device__ __forceinline__ void produce(const Arguments &args, const Shared<K> &
         head = next_head;
     }
     wait(shared.empty(ring.stage), ring.parity);
-    store_shared(shared.note(ring.stage), kStop, args.outputs, args.outputs, 0);
+    store_shared(shared.note(ring.stage), args.beyond | kStop, 0, args.beyond | kStop, 0);
     arrive(shared.full(ring.stage));
 }
 
@@ -171,7 +177,7 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
     for (;;) { // a unit
         int held = -1; // the stage whose products may still run
         bool written = false;
-        int4 note;
+        int2 note;
         do { // a step
             const uint32_t full = shared.full(ring.stage);
             if constexpr (!K::kPaired) { // without this, two blocks of a cluster could wait for each other's stages
@@ -182,17 +188,18 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
                 }
             }
             wait(full, ring.parity);
-            note = load_shared(shared.note(ring.stage));
-            if (note.x >> strip & 1) {
-                const uint32_t piece = shared.piece(ring.stage, strip);
-                const uint32_t inputs = shared.inputs(ring.stage);
+            note = load_shared(shared.note(ring.stage, strip));
+            if (note.x & kPresent) {
+                const uint64_t piece = describe(shared.piece(ring.stage, strip), 0, 1024);
+                const uint64_t inputs = describe(shared.inputs(ring.stage), 0, 1024);
+                constexpr uint32_t kPieceAdvance = (K::kTransposed ? 2048 : 32) / 16; // a descriptor counts 16 bytes
+                constexpr uint32_t kInputAdvance = 32 / 16;
                 pin(sums);
                 fence_wgmma();
 #pragma unroll
                 for (int k = 0; k < kDepth / 16; ++k) {
                     multiply<typename K::T, K::kTokens, K::kTransposed, false>(
-                        sums, describe(piece + k * (K::kTransposed ? 2048 : 32), 0, 1024),
-                        describe(inputs + k * 32, 0, 1024), written || k > 0);
+                        sums, piece + k * kPieceAdvance, inputs + k * kInputAdvance, written || k > 0);
                 }
                 commit_wgmma();
                 pin(sums);
@@ -215,7 +222,7 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
             }
             ring.template advance<K::kStages>();
         } while (!(note.x & (kLastStep | kStop)));
-        const Place place{strip ? note.z : note.y, note.w};
+        const Place place{note.x & ~kFlags, note.y};
         Bias bias;
         if constexpr (!K::kStaged) { // arrives while the last products run
             bias = load_bias(args.epilogue, place.output + worker.first_output(), args.outputs);
@@ -261,7 +268,7 @@ __global__ __launch_bounds__(kThreads, 1) void spmm_kernel(const __grid_constant
             prefetch_map(&args.output_map);
         }
     }
-    cluster_arrive();
+    cluster_arrive_relaxed();
     cluster_wait();
     let_next_kernel_start();
     if (warpgroup == 0) {
@@ -274,8 +281,10 @@ __global__ __launch_bounds__(kThreads, 1) void spmm_kernel(const __grid_constant
         take_registers<232>();
         consume(args, shared, warpgroup - 1, static_cast<int>(threadIdx.x) % kWarpgroup);
     }
-    cluster_arrive(); // a block must not end while the other may still write to its memory or its barriers
-    cluster_wait();
+    if (args.cluster > 1) { // a block must not end while the other may still write to its memory or its barriers
+        cluster_arrive();
+        cluster_wait();
+    }
 }
 
 template <class T, bool kTransposed, bool kPaired, int kTokens>

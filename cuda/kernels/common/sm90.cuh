@@ -11,13 +11,10 @@ __device__ __forceinline__ uint32_t shared_address(const void *pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Sixteen bytes at a time, by address.
-__device__ __forceinline__ int4 load_shared(uint32_t from) {
-    int4 v;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(from)
-                 : "memory");
+// Words by address.
+__device__ __forceinline__ int2 load_shared(uint32_t from) {
+    int2 v;
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
     return v;
 }
 
@@ -109,6 +106,11 @@ __device__ __forceinline__ uint32_t cluster_rank() {
     uint32_t rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
+}
+
+// Without order among memory accesses: enough to know that the others have started.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ void cluster_arrive() {
