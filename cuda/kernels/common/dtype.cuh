@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -54,7 +55,9 @@ template <typename T> __device__ inline void load_vector(const T *data, float (&
     }
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-        x[i] = to_f32(reinterpret_cast<const T *>(raw)[i]);
+        T stored;
+        memcpy(&stored, reinterpret_cast<const char *>(raw) + i * sizeof(T), sizeof(T));
+        x[i] = to_f32(stored);
     }
 }
 
@@ -63,7 +66,8 @@ template <typename T> __device__ inline void store_vector(T *data, const float (
     uint4 raw[kParts];
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-        reinterpret_cast<T *>(raw)[i] = from_f32<T>(x[i]);
+        const T stored = from_f32<T>(x[i]);
+        memcpy(reinterpret_cast<char *>(raw) + i * sizeof(T), &stored, sizeof(T));
     }
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
