@@ -48,21 +48,6 @@ template <class Layout> struct Shared {
     __device__ uint32_t empty(uint32_t i) const { return full(kStages + i); }
 };
 
-// What the kernel needs of a task besides its tensor maps.
-struct Params {
-    const int32_t *first_segment;
-    const Segment *segments;
-    const Tile *tiles;
-    const Chunk *chunks;
-    int32_t steps; // of all tokens
-    void *values;
-    bool f32_values;
-    int32_t block_cols, rows, cols;
-    float alpha, beta;
-    float4 *sums;
-    uint32_t *counters;
-};
-
 __device__ __forceinline__ int step_of(int32_t fraction, int32_t steps) {
     return static_cast<int>((int64_t{fraction} * steps + kFractions / 2) / kFractions);
 }
@@ -159,8 +144,8 @@ template <int kCount>
 __device__ __forceinline__ bool meet(float (&sums)[kCount * kSums], const Params &params, const Segment &segment,
                                      int owner, int warpgroup, int thread, int *last_flag) {
     constexpr int kUnit = kEdge * kEdge / 4; // float4
-    const int64_t part_stride = int64_t{kCountersOfMeeting} * segment.width * kUnit;
-    float4 *all = params.sums + (segment.first_unit + int64_t{owner} * segment.width) * kUnit + thread;
+    const int64_t part_stride = int64_t{kOwners} * segment.width * kUnit;
+    float4 *all = reinterpret_cast<float4 *>(params.sums) + (segment.first_unit + int64_t{owner} * segment.width) * kUnit + thread;
     float4 *mine = all + segment.part * part_stride;
 #pragma unroll
     for (int f = 0; f < kCount * kSums / 4; ++f) {
@@ -169,8 +154,7 @@ __device__ __forceinline__ bool meet(float (&sums)[kCount * kSums], const Params
     __threadfence();
     sm90::sync_named(1 + warpgroup, kWarpgroup);
     if (thread == 0) {
-        sm90::wait_for_previous_kernel(); // which zeroes the counters
-        uint32_t *counter = params.counters + segment.meeting * kCountersOfMeeting + owner;
+        uint32_t *counter = params.counters + segment.meeting * kOwners + owner;
         *last_flag = atomicAdd(counter, 1) == static_cast<uint32_t>(segment.parts - 1);
         __threadfence();
     }
@@ -385,6 +369,8 @@ __global__ __launch_bounds__(kThreads, 1) void sddmm_sm90(const __grid_constant_
     __syncwarp();
     sm90::cluster_arrive();
     sm90::cluster_wait();
+    sm90::let_next_kernel_start();
+    sm90::wait_for_previous_kernel(); // reads and writes nothing of the device's memory before
 
     const uint32_t rank = sm90::cluster_rank();
     const int cluster = blockIdx.x / kHalves;

@@ -7,64 +7,55 @@
 
 namespace bsparse::gpu::sddmm_sm90 {
 
-// The main kernel may start while this one runs; it waits for it before its first use of a counter.
 static __global__ void clear_counters(uint32_t *counters, int count) {
     sm90::let_next_kernel_start();
+    sm90::wait_for_previous_kernel(); // whose workspace this may be
     for (int i = threadIdx.x; i < count; i += blockDim.x) {
         counters[i] = 0;
     }
 }
 
-inline void check(cudaError_t error, const char *kernel) {
+// The kernel may be launched while the one before it in the stream still runs; it waits for it itself.
+template <class... Parameters, class... Arguments>
+void launch_early(void (*kernel)(Parameters...), int blocks, int cluster, int threads, int shared_bytes,
+                  cudaStream_t stream, const Arguments &...arguments) {
+    cudaLaunchAttribute attributes[2];
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = blocks;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = 2;
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    if (error == cudaSuccess) {
+        error = cudaLaunchKernelEx(&config, kernel, arguments...);
+    }
     if (error != cudaSuccess) {
         cudaGetLastError(); // or CUDA would report it again to the next caller of the process
-        backend_error("the sm90 sddmm kernel %s did not start, and CUDA answers \"%s\": check the device with "
-                      "nvidia-smi",
-                      kernel, cudaGetErrorString(error));
+        backend_error("the sm90 sddmm kernel did not start, and CUDA answers \"%s\": check the device with nvidia-smi",
+                      cudaGetErrorString(error));
     }
 }
 
 template <class T, class Layout> void launch_as(const Task &task, bsparse_dtype dtype, cudaStream_t stream) {
     using S = Shared<Layout>;
-    const auto map = [&](const Operand &operand) {
-        return make_tensor_map({dtype, operand.data, operand.features, task.tokens, operand.pitch}, kEdge, S::kTokens);
-    };
-    Params params;
-    params.first_segment = task.first_segment;
-    params.segments = task.segments;
-    params.tiles = task.tiles;
-    params.chunks = task.chunks;
+    Params params = task.params;
     params.steps = static_cast<int32_t>((task.tokens + S::kTokens - 1) / S::kTokens);
-    params.values = task.values;
-    params.f32_values = task.f32_values;
-    params.block_cols = task.block_cols;
-    params.rows = static_cast<int32_t>(task.dy.features);
-    params.cols = static_cast<int32_t>(task.x.features);
-    params.alpha = task.alpha;
-    params.beta = task.beta;
-    params.sums = reinterpret_cast<float4 *>(task.sums);
-    params.counters = task.counters;
-
+    const CUtensorMap dy =
+        make_tensor_map({dtype, task.dy.data, params.rows, task.tokens, task.dy.pitch}, kEdge, S::kTokens);
+    const CUtensorMap x =
+        make_tensor_map({dtype, task.x.data, params.cols, task.tokens, task.x.pitch}, kEdge, S::kTokens);
     if (task.meetings > 0) {
-        clear_counters<<<1, 256, 0, stream>>>(task.counters, task.meetings * kCountersOfMeeting);
-        check(cudaGetLastError(), "that clears counters");
+        constexpr int kClearThreads = 256;
+        launch_early(clear_counters, 1, 1, kClearThreads, 0, stream, params.counters, task.meetings * kOwners);
     }
-    const auto kernel = sddmm_sm90<T, Layout>;
-    constexpr int kBytes = S::kBytes + S::kAlign;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), "itself");
-    cudaLaunchAttribute attributes[2];
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim = {kHalves, 1, 1};
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = task.clusters * kHalves;
-    config.blockDim = kThreads;
-    config.dynamicSmemBytes = kBytes;
-    config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = task.meetings > 0 ? 2 : 1; // alone it starts when all before it in the stream is done
-    check(cudaLaunchKernelEx(&config, kernel, map(task.dy), map(task.x), params), "itself");
+    launch_early(sddmm_sm90<T, Layout>, task.clusters * kHalves, kHalves, kThreads, S::kBytes + S::kAlign, stream, dy,
+                 x, params);
 }
 
 template <class T> void launch(const Task &task, bool pairs, bsparse_dtype dtype, cudaStream_t stream) {

@@ -9,30 +9,37 @@ struct CUstream_st;
 
 namespace bsparse::gpu::sddmm_sm90 {
 
-struct Operand {
-    const void *data;
-    int64_t features, pitch; // row-major [tokens, features], elements
-};
+constexpr int kOwners = kHalves * 2; // of a tile: the warpgroups of a cluster
 
-// Lists and buffers lie in device memory.
-struct Task {
+// What the kernels need besides tensor maps. Lists and buffers lie in device memory.
+struct Params {
     const int32_t *first_segment; // [clusters + 1]
     const Segment *segments;
     const Tile *tiles;
     const Chunk *chunks;
-    int clusters, meetings;
-    Operand dy, x;
-    int64_t tokens;
-    void *values; // [blocks, block_rows, block_cols]
+    int32_t steps;   // of all tokens; set by the launch
+    void *values;    // [blocks, block_rows, block_cols]
     bool f32_values; // otherwise of the operands' dtype
-    int32_t block_cols;
+    int32_t block_cols, rows, cols;
     float alpha, beta;
     float *sums;        // of parts of tiles
-    uint32_t *counters; // [meetings, kCountersOfMeeting], zeroed by the launch
+    uint32_t *counters; // [meetings, kOwners], zeroed by the launch
 };
-constexpr int kCountersOfMeeting = kHalves * 2; // one for each half and warpgroup
 
-// Throws Error if a launch fails. pairs: the kernel of kPairShape, or that of kUnionShape.
+// Row-major [tokens, features].
+struct Operand {
+    const void *data;
+    int64_t pitch; // elements
+};
+
+struct Task {
+    Params params;
+    Operand dy, x; // [tokens, rows], [tokens, cols]
+    int64_t tokens;
+    int clusters, meetings;
+};
+
+// pairs: the kernel of kPairShape, or that of kUnionShape. Throws Error if a launch fails.
 void launch_bf16(const Task &task, bool pairs, CUstream_st *stream);
 void launch_f16(const Task &task, bool pairs, CUstream_st *stream);
 

@@ -308,22 +308,19 @@ bool takes(const Pattern &pattern) {
            padded_cols <= kMost && places <= kMost;
 }
 
-const Shape &shape_for(const Pattern &pattern) {
-    return pattern.block_rows / kEdge % 2 == 0 ? kPairShape : kUnionShape;
-}
-
 Schedule make_schedule(const Pattern &pattern, int clusters, bool may_split) {
     const std::vector<StripPair> pairs = pair_strips(pattern);
     std::vector<ChunkList> lists;
     for (const StripPair &pair : pairs) {
         lists.push_back(list_chunks(pattern, pair));
     }
+    const int most_chunks = (is_paired(pattern) ? kPairShape : kUnionShape).chunks;
     Schedule best;
     best.longest = std::numeric_limits<double>::infinity();
     for (int width = kWidest; width > 0; --width) { // narrow tiles, where wide ones are too few
         Schedule tried;
         for (size_t i = 0; i < pairs.size(); ++i) {
-            add_tiles(pattern, pairs[i], lists[i], width, shape_for(pattern).chunks, tried);
+            add_tiles(pattern, pairs[i], lists[i], width, most_chunks, tried);
         }
         take(tried, assign_tiles(tried, clusters, may_split, tried.average));
         if (tried.longest < kWorthNarrowing * best.longest) {

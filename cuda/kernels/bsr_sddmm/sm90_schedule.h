@@ -69,17 +69,17 @@ struct Schedule {
     double longest = 0;      // modelled clocks of the slowest cluster
     double average = 0;      // of all clusters, each tile uncut
     int clusters() const { return static_cast<int>(first_segment.size()) - 1; }
+    int64_t sums_bytes() const { return units * kEdge * kEdge * int64_t{sizeof(float)}; }
 };
 
-// Blocks and sizes that the kernel takes.
+// Whether the kernel takes its blocks and sizes.
 bool takes(const Pattern &pattern);
-const Shape &shape_for(const Pattern &pattern);
+
+// Whether every block row is whole pairs of strips: kPairShape, and else kUnionShape.
+inline bool is_paired(const Pattern &pattern) { return pattern.block_rows / kEdge % 2 == 0; }
 
 // For a device that runs so many clusters at once. Where may_split, tiles may be cut into parts; such a schedule is for
 // kSplitTokens tokens and more.
 Schedule make_schedule(const Pattern &pattern, int clusters, bool may_split);
-
-// Bytes of the sums' part of the workspace.
-inline int64_t sums_bytes(const Schedule &schedule) { return schedule.units * kEdge * kEdge * int64_t{sizeof(float)}; }
 
 } // namespace bsparse::gpu::sddmm_sm90
