@@ -1,4 +1,4 @@
-// spmm of 1 to 64 tokens: bf16 and f16, blocks of any multiples of 16.
+// spmm of 1 to 64 tokens: bf16 and f16, blocks of any multiples of 16, a multiple of 8 columns.
 #include "decode.cuh"
 
 #include <atomic>
@@ -179,9 +179,10 @@ std::unique_ptr<Family> make_spmm_decode(const Plan &plan, const DeviceFacts &de
     const Pattern &pattern = plan.pattern;
     const bool half = desc.dtype == BSPARSE_BF16 || desc.dtype == BSPARSE_F16;
     const bool orders = desc.b_order == BSPARSE_COL_MAJOR && desc.d_order == BSPARSE_COL_MAJOR;
-    const bool blocks = pattern.block_rows % 16 == 0 && pattern.block_cols % 16 == 0 &&
-                        pattern.block_cols <= kWidestBlock && pattern.rows < int64_t{1} << 31;
-    if (desc.op != BSPARSE_SPMM || !half || !orders || !blocks) {
+    const bool blocks =
+        pattern.block_rows % 16 == 0 && pattern.block_cols % 16 == 0 && pattern.block_cols <= kWidestBlock;
+    const bool sizes = pattern.cols % 8 == 0 && pattern.rows < int64_t{1} << 31; // loads of X; the grid
+    if (desc.op != BSPARSE_SPMM || !half || !orders || !blocks || !sizes) {
         return nullptr;
     }
     return std::make_unique<Decode>(plan, device);

@@ -13,12 +13,14 @@ namespace bsparse::gpu {
 
 constexpr int kDecodeWarps = 8;
 constexpr int kDecodeThreads = kDecodeWarps * 32;
+constexpr int kDecodeStep =
+    64; // k's of a warp's step for few tokens; with 32, two thread blocks share a multiprocessor
 
 // Everything of a run, passed to the kernels by value.
 struct DecodeTask {
     const char *x;      // [tokens, cols], rows of ldx elements
     const char *values; // [blocks, block_rows, block_cols]
-    int64_t ldx, rows, cols;
+    int64_t ldx, rows, cols; // cols a multiple of 8
     int32_t tokens, block_rows, block_cols;
     int32_t tiles;          // of a block row
     int32_t ahead;          // blocks whose values are brought into L2 ahead of their use
@@ -94,24 +96,6 @@ __device__ inline void load_if(bool wanted, uint32_t (&to)[4], const char *from)
                  : "l"(from), "r"(static_cast<int>(wanted)));
 }
 
-// `count` 16-bit elements, fewer than fit; the rest is zero.
-template <int kWords> __device__ inline void load_some(uint32_t (&to)[kWords], const char *from, int count) {
-    uint64_t low = 0, high = 0;
-#pragma unroll 1
-    for (int i = count - 1; i >= 0; --i) {
-        uint16_t element;
-        asm volatile("ld.global.u16 %0, [%1];" : "=h"(element) : "l"(from + i * 2));
-        high = high << 16 | low >> 48;
-        low = low << 16 | element;
-    }
-    to[0] = static_cast<uint32_t>(low);
-    to[1] = static_cast<uint32_t>(low >> 32);
-    if constexpr (kWords == 4) {
-        to[2] = static_cast<uint32_t>(high);
-        to[3] = static_cast<uint32_t>(high >> 32);
-    }
-}
-
 // How the eight warps of a thread block share a tile of kRows rows: kRowGroups times kRowTiles x 16 rows, and for each
 // of them kGroups warps, of which every one takes every kGroups-th step along k. A step is kStep k's in chunks of
 // kChunk, each within a block; block_cols is a multiple of kChunk. Many tokens make many sums: then steps are short,
@@ -122,7 +106,7 @@ template <typename Type, int kTokenTiles_, int kRows_, int kChunk_> struct Decod
     static constexpr int kRows = kRows_;
     static constexpr int kChunk = kChunk_;
     static constexpr bool kMany = kTokenTiles > 2;
-    static constexpr int kStep = kMany ? 32 : 64;
+    static constexpr int kStep = kMany ? 32 : kDecodeStep;
     static constexpr int kChunks = kStep / kChunk;
     static constexpr int kWords = kChunk / 8; // of a row of a chunk that one lane holds
     static constexpr int kRowGroups = kMany && kRows == 64 ? 2 : 1;
@@ -249,19 +233,11 @@ private:
 
     __device__ void load_x(Step &step, int c, const Place &place) const {
         const int64_t k = int64_t{columns_[c]} * task_.block_cols + place.chunk * kChunk + element_;
-        const int64_t inside = task_.cols - k;
+        const bool inside = k < task_.cols; // or none of the lane's elements is: cols is a multiple of 8
         const char *from = task_.x + (token_ * task_.ldx + k) * 2;
 #pragma unroll
         for (int j = 0; j < kTokenTiles; ++j) {
-            const bool exists = j * 8 + token_ < task_.tokens;
-            load_if(exists && inside >= kElements, step.x[j][c], from + j * 8 * task_.ldx * 2);
-        }
-        if (inside > 0 && inside < kElements) { // the edge of the matrix
-#pragma unroll
-            for (int j = 0; j < kTokenTiles; ++j) {
-                const bool exists = j * 8 + token_ < task_.tokens;
-                load_some(step.x[j][c], from + j * 8 * task_.ldx * 2, exists ? static_cast<int>(inside) : 0);
-            }
+            load_if(inside && j * 8 + token_ < task_.tokens, step.x[j][c], from + j * 8 * task_.ldx * 2);
         }
     }
 
