@@ -1,4 +1,4 @@
-// The sm_90 family of spmm and spmm_t: bf16 and f16, block sizes that are multiples of 64.
+// The sm_90 family of spmm and spmm_t: bf16 and f16, blocks of a multiple of 64 outputs and 16 inputs.
 #include <algorithm>
 #include <limits>
 #include <mutex>
@@ -80,7 +80,7 @@ private:
 
     KernelChoice choose(int way, bool staged) const {
         const auto choose_as = plan_.desc.dtype == BSPARSE_BF16 ? sm90::choose_bf16 : sm90::choose_f16;
-        return choose_as(transposed_, order_.paired, kCoverage[way].tokens, staged);
+        return choose_as({order_.depth, transposed_, order_.paired, kCoverage[way].tokens, staged});
     }
 
     // Once per kernel and plan: a kernel needs leave for more than 48 KB of shared memory on each device.
@@ -103,9 +103,9 @@ private:
         const UnitLists &lists = order_.lists[way];
         Arguments a;
         a.value_map = make_tensor_map(
-            {dtype, args.s_values, pattern.block_cols, pattern.blocks * pattern.block_rows, pattern.block_cols}, kDepth,
-            kStrip);
-        a.input_map = make_tensor_map({dtype, args.b, inputs, args.tokens, args.ldb}, kDepth, coverage.tokens);
+            {dtype, args.s_values, pattern.block_cols, pattern.blocks * pattern.block_rows, pattern.block_cols},
+            transposed_ ? kStrip : order_.depth, transposed_ ? order_.depth : kStrip);
+        a.input_map = make_tensor_map({dtype, args.b, inputs, args.tokens, args.ldb}, order_.depth, coverage.tokens);
         if (!staged) {
             a.output_map = make_tensor_map({dtype, args.d, outputs, args.tokens, args.ldd}, kStrip, kStoredTokens);
         }

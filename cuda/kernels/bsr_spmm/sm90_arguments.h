@@ -30,9 +30,16 @@ struct KernelChoice {
     int shared_bytes;
 };
 
-// transposed: spmm_t. paired: as Sm90Schedule. tokens: of a thread block, 128 or 256. staged: the kernel for beta * C, aux,
-// another dtype of D than that of S, and any alignment of C, D and aux.
-KernelChoice choose_bf16(bool transposed, bool paired, int tokens, bool staged); // sm90_bf16.cu
-KernelChoice choose_f16(bool transposed, bool paired, int tokens, bool staged);  // sm90_f16.cu
+// Which kernel a launch needs.
+struct Variant {
+    int depth;       // 16, 32, 64, as in Sm90Schedule
+    bool transposed; // spmm_t
+    bool paired;     // as in Sm90Schedule
+    int tokens;      // of a thread block: 256; 128 at depth 64 only
+    bool staged;     // for beta * C, aux, another dtype of D than that of S, and any alignment of C, D and aux
+};
+
+KernelChoice choose_bf16(const Variant &variant); // sm90_bf16.cu
+KernelChoice choose_f16(const Variant &variant);  // sm90_f16.cu
 
 } // namespace bsparse::gpu::sm90

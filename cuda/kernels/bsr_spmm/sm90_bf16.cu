@@ -2,8 +2,15 @@
 
 namespace bsparse::gpu::sm90 {
 
-KernelChoice choose_bf16(bool transposed, bool paired, int tokens, bool staged) {
-    return choose_kernel<__nv_bfloat16>(transposed, paired, tokens, staged);
+KernelChoice choose_bf16(const Variant &variant) {
+    switch (variant.depth) {
+    case 64:
+        return choose_tile<__nv_bfloat16, 64>(variant);
+    case 32:
+        return choose_tile<__nv_bfloat16, 32>(variant);
+    default:
+        return choose_tile<__nv_bfloat16, 16>(variant);
+    }
 }
 
 } // namespace bsparse::gpu::sm90

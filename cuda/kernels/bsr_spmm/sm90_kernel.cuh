@@ -13,18 +13,33 @@
 namespace bsparse::gpu::sm90 {
 
 // Paired: both strips take part in every step that has any. Staged: finish_staged() instead of Outgoing.
-template <class T_, bool kTransposed_, bool kPaired_, int kTokens_, bool kStaged_>
+template <class T_, int kDepth_, bool kTransposed_, bool kPaired_, int kTokens_, bool kStaged_>
 struct Kernel {
     using T = T_;
+    static constexpr int kDepth = kDepth_; // inputs of a step
     static constexpr bool kTransposed = kTransposed_, kPaired = kPaired_, kStaged = kStaged_;
     static constexpr int kTokens = kTokens_;
-    static constexpr uint32_t kStages = kTokens == 256 ? 4 : 6;
     static constexpr uint32_t kPieceBytes = kStrip * kDepth * sizeof(T);
     static constexpr uint32_t kInputBytes = kTokens * kDepth * sizeof(T);
     static constexpr uint32_t kStageBytes = 2 * kPieceBytes + kInputBytes;
+    static constexpr uint32_t kStages = 192 * 1024 / kStageBytes;
     // Arrivals that free a stage, per thread block of the cluster. One for a warpgroup is enough where every stage
     // takes a wgmma, which all its warps must reach.
     static constexpr uint32_t kReleases = kPaired ? 2 : 8;
+
+    // Descriptors of a piece and of inputs, whose lines are as long as their swizzle spans: depth elements in whatever
+    // is K-major, a strip's in the MN-major pieces of spmm_t. And how far on the next 16 of k are, in a descriptor's
+    // units of 16 bytes.
+    static constexpr uint32_t kInputLine = kDepth * sizeof(T);
+    static constexpr uint32_t kPieceLine = kTransposed ? kStrip * sizeof(T) : kInputLine;
+    static constexpr uint32_t kInputAdvance = 32 / 16;
+    static constexpr uint32_t kPieceAdvance = kTransposed ? 16 * kPieceLine / 16 : 32 / 16;
+    static __device__ __forceinline__ uint64_t describe_lines(uint32_t address, uint32_t line) {
+        const OperandSwizzle swizzle = line == 128  ? OperandSwizzle::k128
+                                       : line == 64 ? OperandSwizzle::k64
+                                                    : OperandSwizzle::k32;
+        return describe(address, 0, 8 * line, swizzle);
+    }
 };
 
 // What the producer tells the consumers of a stage: for each strip its first output and, in that number's low bits, flags;
@@ -34,8 +49,7 @@ constexpr int kLastStep = 2; // of the unit
 constexpr int kStop = 4;     // no more units: there is nothing in this stage
 constexpr int kFlags = kStrip - 1;
 
-// Addresses in a thread block's shared memory. Pieces and inputs lie as the copy engine puts them: lines of 128 bytes,
-// swizzled.
+// Addresses in a thread block's shared memory. Pieces and inputs lie as the copy engine puts them: lines swizzled.
 template <class K>
 struct Shared {
     uint32_t base; // 1024-byte aligned: the stages, each with a piece for either strip and the inputs
@@ -190,16 +204,14 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
             wait(full, ring.parity);
             note = load_shared(shared.note(ring.stage, strip));
             if (note.x & kPresent) {
-                const uint64_t piece = describe(shared.piece(ring.stage, strip), 0, 1024);
-                const uint64_t inputs = describe(shared.inputs(ring.stage), 0, 1024);
-                constexpr uint32_t kPieceAdvance = (K::kTransposed ? 2048 : 32) / 16; // a descriptor counts 16 bytes
-                constexpr uint32_t kInputAdvance = 32 / 16;
+                const uint64_t piece = K::describe_lines(shared.piece(ring.stage, strip), K::kPieceLine);
+                const uint64_t inputs = K::describe_lines(shared.inputs(ring.stage), K::kInputLine);
                 pin(sums);
                 fence_wgmma();
 #pragma unroll
-                for (int k = 0; k < kDepth / 16; ++k) {
+                for (int k = 0; k < K::kDepth / 16; ++k) {
                     multiply<typename K::T, K::kTokens, K::kTransposed, false>(
-                        sums, piece + k * kPieceAdvance, inputs + k * kInputAdvance, written || k > 0);
+                        sums, piece + k * K::kPieceAdvance, inputs + k * K::kInputAdvance, written || k > 0);
                 }
                 commit_wgmma();
                 pin(sums);
@@ -287,28 +299,34 @@ __global__ __launch_bounds__(kThreads, 1) void spmm_kernel(const __grid_constant
     }
 }
 
-template <class T, bool kTransposed, bool kPaired, int kTokens>
+template <class T, int kDepth, bool kTransposed, bool kPaired, int kTokens>
 KernelChoice choose_staged(bool staged) {
-    using Direct = Kernel<T, kTransposed, kPaired, kTokens, false>;
-    using Staged = Kernel<T, kTransposed, kPaired, kTokens, true>;
+    using Direct = Kernel<T, kDepth, kTransposed, kPaired, kTokens, false>;
+    using Staged = Kernel<T, kDepth, kTransposed, kPaired, kTokens, true>;
     if (staged) {
         return {reinterpret_cast<const void *>(&spmm_kernel<Staged>), Shared<Staged>::kBytes};
     }
     return {reinterpret_cast<const void *>(&spmm_kernel<Direct>), Shared<Direct>::kBytes};
 }
 
-template <class T, bool kTransposed, bool kPaired>
+template <class T, int kDepth, bool kTransposed, bool kPaired>
 KernelChoice choose_tokens(int tokens, bool staged) {
-    return tokens == 256 ? choose_staged<T, kTransposed, kPaired, 256>(staged)
-                         : choose_staged<T, kTransposed, kPaired, 128>(staged);
+    if constexpr (kDepth == 64) {
+        if (tokens == 128) {
+            return choose_staged<T, kDepth, kTransposed, kPaired, 128>(staged);
+        }
+    }
+    return choose_staged<T, kDepth, kTransposed, kPaired, 256>(staged);
 }
 
-template <class T>
-KernelChoice choose_kernel(bool transposed, bool paired, int tokens, bool staged) {
-    if (transposed) {
-        return paired ? choose_tokens<T, true, true>(tokens, staged) : choose_tokens<T, true, false>(tokens, staged);
+template <class T, int kDepth>
+KernelChoice choose_tile(const Variant &v) {
+    if (v.transposed) {
+        return v.paired ? choose_tokens<T, kDepth, true, true>(v.tokens, v.staged)
+                        : choose_tokens<T, kDepth, true, false>(v.tokens, v.staged);
     }
-    return paired ? choose_tokens<T, false, true>(tokens, staged) : choose_tokens<T, false, false>(tokens, staged);
+    return v.paired ? choose_tokens<T, kDepth, false, true>(v.tokens, v.staged)
+                    : choose_tokens<T, kDepth, false, false>(v.tokens, v.staged);
 }
 
 } // namespace bsparse::gpu::sm90

@@ -17,15 +17,23 @@ struct Side {
     int32_t block_rows;
     int32_t block_outputs, block_inputs;
     int64_t outputs, inputs;
+    int32_t depth;
 };
 
-Side side_of(const Pattern &pattern, bool transposed) {
-    if (transposed) {
-        return {pattern.by_col,     true,         pattern.block_rows, pattern.block_cols,
-                pattern.block_rows, pattern.cols, pattern.rows};
+int32_t depth_of(int32_t block_inputs) {
+    for (const int32_t depth : {64, 32}) {
+        if (block_inputs % depth == 0) {
+            return depth;
+        }
     }
-    return {pattern.by_row, false, pattern.block_rows, pattern.block_rows, pattern.block_cols, pattern.rows,
-            pattern.cols};
+    return 16;
+}
+
+Side side_of(const Pattern &p, bool transposed) {
+    if (transposed) {
+        return {p.by_col, true, p.block_rows, p.block_cols, p.block_rows, p.cols, p.rows, depth_of(p.block_rows)};
+    }
+    return {p.by_row, false, p.block_rows, p.block_rows, p.block_cols, p.rows, p.cols, depth_of(p.block_cols)};
 }
 
 // 64 outputs of a block row: the offset-th strip of each of its blocks.
@@ -52,7 +60,7 @@ constexpr int32_t kAbsent = -1;
 // The steps of one block column for strips that store there block0 and block1, or kAbsent.
 void add_steps(const Side &side, const Strip &strip0, int32_t block0, const Strip &strip1, int32_t block1,
                int32_t minor, std::vector<Step> &steps) {
-    for (int32_t depth = 0; depth < side.block_inputs; depth += kDepth) {
+    for (int32_t depth = 0; depth < side.block_inputs; depth += side.depth) {
         const int64_t input = int64_t{minor} * side.block_inputs + depth;
         if (input >= side.inputs) { // padding of an edge block
             return;
@@ -269,7 +277,7 @@ void append(const std::vector<Record> &records, std::vector<int32_t> &words) {
 int Sm90Schedule::choose(int64_t tokens) const {
     int best = 0;
     double best_span = 0;
-    for (int i = 0; i < kCoverages; ++i) {
+    for (int i = 0; i < static_cast<int>(lists.size()); ++i) {
         const int64_t group_tokens = kCoverage[i].tokens * kCoverage[i].cluster;
         const int64_t groups = (tokens + group_tokens - 1) / group_tokens;
         const std::vector<int64_t> &spans = lists[i].spans;
@@ -287,30 +295,35 @@ bool sm90_takes(const Pattern &pattern, bool transposed) {
     const Side side = side_of(pattern, transposed);
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
     const int64_t strips = int64_t{side.lists.majors()} * side.block_outputs / kStrip;
-    return pattern.block_rows % 64 == 0 && pattern.block_cols % 64 == 0 && pattern.block_rows < 1 << 15 &&
+    const int64_t pieces = pattern.blocks * (side.block_outputs / kStrip) * (side.block_inputs / side.depth);
+    return side.block_outputs % kStrip == 0 && side.block_inputs % 16 == 0 && pattern.block_rows < 1 << 15 &&
            pattern.block_cols < 1 << 15 && pattern.blocks * pattern.block_rows < kMost && pattern.rows < kMost &&
-           pattern.cols < kMost && pattern.blocks * (pattern.block_rows / 64) * (pattern.block_cols / 64) < kMost &&
-           strips < int64_t{1} << (31 - kGroupBits);
+           pattern.cols < kMost && pieces < kMost && strips < int64_t{1} << (31 - kGroupBits);
 }
 
 Sm90Schedule make_sm90_schedule(const Pattern &pattern, bool transposed, int multiprocessors) {
-    Builder builder(side_of(pattern, transposed));
+    const Side side = side_of(pattern, transposed);
+    Builder builder(side);
     builder.make_tiles();
     const std::vector<Tile> &tiles = builder.tiles();
 
     Sm90Schedule schedule;
-    schedule.paired = (transposed ? pattern.block_cols : pattern.block_rows) % (2 * kStrip) == 0;
+    schedule.depth = side.depth;
+    schedule.paired = side.block_outputs % (2 * kStrip) == 0;
     schedule.tiles = static_cast<int32_t>(tiles.size());
     append(tiles, schedule.words);
     schedule.steps_offset = schedule.words.size();
     append(builder.steps(), schedule.words);
-    for (int i = 0; i < kCoverages; ++i) {
+    for (const Coverage &coverage : kCoverage) {
+        if (coverage.tokens < 256 && side.depth < 64) {
+            continue;
+        }
         std::vector<int64_t> costs;
         for (const Tile &tile : tiles) {
-            costs.push_back(builder.strip_steps(tile) * kCoverage[i].step_cost / 2 + kCoverage[i].unit_cost);
+            costs.push_back(builder.strip_steps(tile) * coverage.step_cost * side.depth / 128 + coverage.unit_cost);
         }
-        const int workers = std::max(1, multiprocessors / kCoverage[i].cluster);
-        schedule.lists[i] = make_lists(kCoverage[i], costs, workers, schedule.words);
+        const int workers = std::max(1, multiprocessors / coverage.cluster);
+        schedule.lists.push_back(make_lists(coverage, costs, workers, schedule.words));
     }
     return schedule;
 }

@@ -1,7 +1,8 @@
 // The order of work of the sm_90 kernels for spmm and spmm_t, made once per plan and valid for any number of tokens.
 //
-// A tile is two strips of 64 outputs (rows of D), one for each consumer warpgroup; a step multiplies a 64 x 64 piece of a
-// stored block for each strip by 64 inputs (rows of B), which the strips share. A unit is a tile and a group of tokens.
+// A tile is two strips of 64 outputs (rows of D), one for each consumer warpgroup; a step multiplies a piece of a stored
+// block, 64 outputs by depth inputs, for each strip by these inputs (rows of B), which the strips share: depth is 64, or 32
+// or 16 in blocks that 64 does not divide. A unit is a tile and a group of tokens.
 // Blocks 128 high give tiles whose strips share every step; 64-high block rows are paired by the columns they share.
 #pragma once
 
@@ -14,7 +15,6 @@
 namespace bsparse::gpu {
 
 constexpr int kStrip = 64; // outputs of a strip
-constexpr int kDepth = 64; // inputs of a step
 
 // Ways to cover the tokens: thread blocks of so many tokens, in clusters of neighbouring groups that share the blocks of
 // S. Costs of a step and of a unit's start and end in 1/64 of the time of a step of the first way (measured).
@@ -28,7 +28,7 @@ constexpr int kCoverages = 3;
 constexpr Coverage kCoverage[kCoverages] = {
     {256, 2, 32, 2, 64, 116}, // large products
     {256, 1, 32, 4, 66, 96},  // fewer units than fill the first way
-    {128, 1, 16, 1, 44, 64},  // so few that more thread blocks count for more
+    {128, 1, 16, 1, 44, 64},  // so few that more thread blocks count for more; at depth 64 only
 };
 
 // A step as the kernel reads it. A strip takes no part where its row is -1. A tile without blocks has one step in which
@@ -58,16 +58,17 @@ struct UnitLists {
 
 struct Sm90Schedule {
     std::vector<int32_t> words; // tiles, steps, unit lists
-    bool paired;                // both strips take part in every step
+    int32_t depth;              // inputs of a step
+    bool paired;                // both strips take part in every step, unless neither does
     int32_t tiles;
     size_t steps_offset;
-    UnitLists lists[kCoverages];
+    std::vector<UnitLists> lists; // for each of the first of kCoverage
 
     // The cheapest way for so many tokens, an index of kCoverage.
     int choose(int64_t tokens) const;
 };
 
-// Whether there is one: block sizes are multiples of 64, and every number fits its field.
+// Whether there is one: blocks are multiples of 64 outputs and 16 inputs, and every number fits its field.
 bool sm90_takes(const Pattern &pattern, bool transposed);
 
 // transposed: spmm_t, whose outputs are the columns of S.
