@@ -47,26 +47,39 @@ template <typename Tile, typename T> class LineLoader {
 public:
     static __device__ int chunk() { return threadIdx.x % Tile::kChunks; }
 
-    // From `features` on, this thread's chunk; `left` features of it and what follows exist.
-    __device__ LineLoader(const DenseView &view, int64_t feature, int64_t left, int64_t first_token)
-        : stride_(view.token_stride), bytes_(left >= kChunk<T> ? 16 : left > 0 ? static_cast<int>(left * sizeof(T)) : 0),
-          from_(reinterpret_cast<const T *>(view.data) +
-                (first_token + threadIdx.x / Tile::kChunks) * view.token_stride + feature) {}
+    // From `feature` on, this thread's chunk, `left` features exist. whole: never a part of a chunk.
+    __device__ LineLoader(const DenseView &view, int64_t feature, int64_t left, int64_t first_token, bool whole)
+        : stride_(view.token_stride * kLines), whole_(whole),
+          bytes_(left >= kChunk<T> ? 16 : left > 0 ? static_cast<int>(left * sizeof(T)) : 0) {
+        const int line = threadIdx.x / Tile::kChunks;
+        from_ = reinterpret_cast<const T *>(view.data) + (first_token + line) * view.token_stride + feature;
+        to_ = Tile::chunk_at(line, chunk());
+        keep(to_);
+    }
 
-    // tokens_left: from the stage's first token to the end.
+    // tokens_left: from the stage's first token to the end. What lies behind the last feature is left as it is: it
+    // reaches only sums of elements that do not exist.
     __device__ void issue(uint32_t tile, int64_t tokens_left) {
         const int line = threadIdx.x / Tile::kChunks;
+        const bool plain = whole_ && tokens_left >= kStageInner<T>;
 #pragma unroll
-        for (int i = 0; i < kStageInner<T> / kLines; ++i, from_ += kLines * stride_) {
-            const bool exists = line + i * kLines < tokens_left;
-            copy_async(tile + Tile::chunk_at(line + i * kLines, chunk()), from_, exists ? bytes_ : 0);
+        for (int i = 0; i < kStageInner<T> / kLines; ++i, from_ += stride_) {
+            const uint32_t to = tile + to_ + i * kLines * Tile::kChunks * 16; // chunks in the order of the first line
+            if (plain) {
+                copy_async_if(bytes_ != 0, to, from_);
+            } else {
+                copy_async(to, from_, line + i * kLines < tokens_left ? bytes_ : 0);
+            }
         }
     }
 
 private:
+    static_assert(kLines % 8 == 0, "chunks are exchanged with a period of 8 lines");
     int64_t stride_;
+    bool whole_;
     int bytes_;
     const T *from_;
+    uint32_t to_;
 };
 
 // Fills one operand's part of a stage element by element. column_of(i) is the feature of column i, or -1.
@@ -207,10 +220,11 @@ __global__ void __launch_bounds__(kThreads, 2) sddmm_sm80(const __grid_constant_
         const auto a_tile = [&](int stage) { return buffers + stage % Traits::kStages * Traits::kStageBytes; };
         const int a_first = LineLoader<ATile, T>::chunk() * kChunk<T>;
         const int64_t rows_left = min(first_row + row_count, task.rows) - first_row - a_first;
-        LineLoader<ATile, T> a_loader(task.a, first_row + a_first, rows_left, first_token);
+        LineLoader<ATile, T> a_loader(task.a, first_row + a_first, rows_left, first_token, task.rows % kChunk<T> == 0);
         const int b_first = LineLoader<BTile, T>::chunk() * kChunk<T>;
         const int64_t b_column = b_first < tile.columns ? TileColumn(task, tile, b_first).in_matrix(task) : task.cols;
-        LineLoader<BTile, T> b_loader(task.b, b_column, task.cols - b_column, first_token);
+        LineLoader<BTile, T> b_loader(task.b, b_column, task.cols - b_column, first_token,
+                                       task.cols % kChunk<T> == 0);
         const auto issue = [&](int stage) {
             const int64_t left = tokens - int64_t{stage} * kStageInner<T>;
             a_loader.issue(a_tile(stage), left);

@@ -30,67 +30,77 @@ template <typename Math, bool kTransposed, bool kAny, int kTokens> struct SpmmTr
 // Copies stages to shared memory 16 bytes at a time, without waiting.
 template <typename Traits, bool kTransposed, int kTokens> class PieceLoader {
     using T = typename Traits::T;
-    static constexpr int kLines = kThreads / 8;      // of 128 bytes that all threads copy at once
-    static constexpr int kSChunks = kTransposed ? Traits::STile::kBytes / kStageInner<T> / 16 : 8; // of a line
+    static constexpr int kLines = kThreads / 8; // of 128 bytes that all threads copy at once
+    static constexpr int kSChunks = kTransposed ? kTileOuter / kChunk<T> : 8; // of a line of values
+    static constexpr int kPieceChunks = kTransposed ? kPieceOuter / kChunk<T> : 2;
 
 public:
     __device__ PieceLoader(const SpmmTask &task, const SpmmTile &tile, int64_t first_token)
-        : stages_(task.stages + tile.first_stage), pieces_(task.pieces + tile.first_stage), inner_(task.inner),
-          tokens_left_(task.tokens - first_token), x_stride_(task.x.token_stride * kLines) {
-        const int line = threadIdx.x / 8;
-        x_ = reinterpret_cast<const T *>(task.x.data) + (first_token + line) * task.x.token_stride;
+        : inner_(task.inner), tokens_(static_cast<int>(min(task.tokens - first_token, int64_t{kTokens}))),
+          x_stride_(task.x.token_stride * kLines) {
+        const int line = threadIdx.x / 8, chunk = threadIdx.x % 8;
+        const int s_line = threadIdx.x / kSChunks, s_chunk = threadIdx.x % kSChunks;
+        x_ = reinterpret_cast<const T *>(task.x.data) + (first_token + line) * task.x.token_stride +
+             chunk % 2 * kChunk<T>;
         // The part of a piece's corner that this thread copies.
-        const int64_t row = kTransposed ? threadIdx.x / kSChunks : line % kPieceOuter;
-        const int chunk = threadIdx.x % kSChunks % (kTransposed ? kPieceOuter / kChunk<T> : 2);
-        values_ = static_cast<const T *>(task.values) + chunk * kChunk<T> +
-                  row * (kTransposed ? task.inner_stride : task.outer_stride);
+        values_ = static_cast<const T *>(task.values) + s_chunk % kPieceChunks * kChunk<T> +
+                  (kTransposed ? s_line * task.inner_stride : s_line % kPieceOuter * task.outer_stride);
+        stages_ = reinterpret_cast<const int32_t *>(task.stages + tile.first_stage) + chunk / 2;
+        pieces_ = reinterpret_cast<const int32_t *>(task.pieces + tile.first_stage) +
+                  (kTransposed ? s_chunk / kPieceChunks : chunk / 2 * kPieces + s_line / kPieceOuter);
+        x_to_ = Traits::XTile::chunk_at(line, chunk);
+        s_to_ = Traits::STile::chunk_at(s_line, s_chunk);
+        // All chunks of all lines exist: nothing needs to be compared with the ends.
+        whole_ = tokens_ == kTokens && task.inner % kSliceInner<T> == 0;
+        keep(x_);
+        keep(values_);
+        keep(x_to_);
+        keep(s_to_);
     }
 
-    // Reads what issue will need of a stage.
-    __device__ void fetch(int stage) {
-        const int slice = threadIdx.x % 8 / 2;
-        inner_unit_ = __ldg(&stages_[stage].inner[slice]);
+    // Reads what issue will need of the next stage.
+    __device__ void fetch() {
+        inner_unit_ = __ldg(stages_);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            if (kTransposed) {
-                unit_[i] = __ldg(&pieces_[stage].unit[i][threadIdx.x % kSChunks / (kPieceOuter / kChunk<T>)]);
-            } else {
-                unit_[i] = __ldg(&pieces_[stage].unit[slice][threadIdx.x / 128 + 2 * i]);
-            }
+            unit_[i] = __ldg(pieces_ + i * (kTransposed ? kPieces : kLines / kPieceOuter));
         }
+        stages_ += sizeof(SpmmStage) / sizeof(int32_t);
+        pieces_ += sizeof(SpmmPieces) / sizeof(int32_t);
     }
 
     __device__ void issue(uint32_t x_tile, uint32_t s_tile) const {
-        const int chunk = threadIdx.x % 8;
-        const int line = threadIdx.x / 8;
-        if (inner_unit_ >= 0) {
-            const int64_t first = int64_t{inner_unit_} * kUnit + chunk % 2 * kChunk<T>;
-            const int64_t left = inner_ - first;
-            const int bytes = left >= kChunk<T> ? 16 : left > 0 ? static_cast<int>(left * sizeof(T)) : 0;
-            const T *from = x_ + first;
+        const T *from = x_ + int64_t{inner_unit_} * kUnit;
+        const uint32_t to = x_tile + x_to_;
+        if (whole_) {
 #pragma unroll
             for (int i = 0; i < kTokens / kLines; ++i, from += x_stride_) {
-                const bool exists = line + i * kLines < tokens_left_;
-                copy_async(x_tile + Traits::XTile::chunk_at(line + i * kLines, chunk), from, exists ? bytes : 0);
+                copy_async_if(inner_unit_ >= 0, to + i * kLines * 128, from);
+            }
+        } else if (inner_unit_ >= 0) {
+            const int line = threadIdx.x / 8;
+            const int64_t left = inner_ - int64_t{inner_unit_} * kUnit - threadIdx.x % 2 * kChunk<T>;
+            const int bytes = left >= kChunk<T> ? 16 : left > 0 ? static_cast<int>(left * sizeof(T)) : 0;
+#pragma unroll
+            for (int i = 0; i < kTokens / kLines; ++i, from += x_stride_) {
+                copy_async(to + i * kLines * 128, from, line + i * kLines < tokens_ ? bytes : 0);
             }
         }
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            if (unit_[i] >= 0) {
-                const uint32_t to =
-                    kTransposed ? Traits::STile::chunk_at(static_cast<int>(threadIdx.x / kSChunks) + kSliceInner<T> * i,
-                                                          static_cast<int>(threadIdx.x % kSChunks))
-                                : Traits::STile::chunk_at(line + i * kLines, chunk);
-                copy_async(s_tile + to, values_ + int64_t{unit_[i]} * kUnit, 16);
-            }
+        for (int i = 0; i < 4; ++i) { // lines that are a multiple of 8 apart have their chunks in the same order
+            constexpr int kBytes = kTransposed ? kSliceInner<T> * kSChunks * 16 : kLines * 128;
+            copy_async_if(unit_[i] >= 0, s_tile + s_to_ + i * kBytes, values_ + int64_t{unit_[i]} * kUnit);
         }
     }
 
 private:
-    const SpmmStage *stages_;
-    const SpmmPieces *pieces_;
     const T *x_, *values_;
-    int64_t inner_, tokens_left_, x_stride_;
+    const int32_t *stages_, *pieces_; // of the next stage
+    uint32_t x_to_, s_to_;
+    int64_t inner_;
+    int tokens_; // of the tile that exist
+    int64_t x_stride_;
+    bool whole_;
     int32_t inner_unit_;
     int32_t unit_[4];
 };
@@ -167,7 +177,7 @@ __device__ inline void multiply_slice(float (&sums)[Traits::kTokenTiles][4][4], 
 template <typename Math, typename Traits>
 __device__ inline void multiply_stage(float (&sums)[Traits::kTokenTiles][4][4], uint32_t x_tile, uint32_t s_tile,
                                       int first_line, int first_outer, uint32_t stored) {
-    if (!Math::kSplitSums && stored == 0xff) { // without branches, so that loads run ahead; splits have no registers left
+    if (!Math::kSplitSums && stored == 0xff) { // no branches: loads run ahead, for which split sums lack registers
 #pragma unroll
         for (int slice = 0; slice < kSlices; ++slice) {
             multiply_slice<Math, Traits, 3>(sums, x_tile, s_tile, first_line, first_outer, slice);
@@ -275,7 +285,7 @@ __global__ void __launch_bounds__(kThreads, 2) spmm_sm80(const __grid_constant__
         const auto s_tile = [&](int stage) { return x_tile(stage) + Traits::XTile::kBytes; };
         PieceLoader<Traits, kTransposed, kTokens> loader(task, tile, first_token);
         if (count > 0) {
-            loader.fetch(0);
+            loader.fetch();
         }
 #pragma unroll
         for (int i = 0; i < kAhead; ++i) {
@@ -284,7 +294,7 @@ __global__ void __launch_bounds__(kThreads, 2) spmm_sm80(const __grid_constant__
             }
             commit_copies(); // also an empty group: their number tells which stage has come
             if (i + 1 < count) {
-                loader.fetch(i + 1);
+                loader.fetch();
             }
         }
         uint32_t mask = count > 0 ? __ldg(&stages[0].mask) : 0;
@@ -297,7 +307,7 @@ __global__ void __launch_bounds__(kThreads, 2) spmm_sm80(const __grid_constant__
             }
             commit_copies();
             if (i + kAhead + 1 < count) {
-                loader.fetch(i + kAhead + 1);
+                loader.fetch();
             }
             const uint32_t stored = mask >> mask_shift & 0xff;
             mask = i + 1 < count ? __ldg(&stages[i + 1].mask) : 0;

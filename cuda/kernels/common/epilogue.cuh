@@ -101,6 +101,13 @@ __device__ inline void store_vector_from_f32(void *data, bsparse_dtype dtype, in
     with_type(dtype, [&](auto type) { store_vector(static_cast<decltype(type) *>(data) + index, x); });
 }
 
+template <bsparse_epilogue kActivation> __device__ inline void activate_vector(float (&x)[kVector]) {
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+        x[i] = activate(kActivation, x[i]);
+    }
+}
+
 // The same for kVector features of one token at once, where e.vectors is set and feature is a multiple of kVector.
 __device__ inline void finish_vector(const Epilogue &e, float (&x)[kVector], int64_t token, int64_t feature) {
     float other[kVector];
@@ -125,11 +132,21 @@ __device__ inline void finish_vector(const Epilogue &e, float (&x)[kVector], int
     if (e.aux.data != nullptr) {
         store_vector_from_f32(e.aux.data, e.aux.dtype, index_of(e.aux, token, feature), x);
     }
-    if (e.activation != BSPARSE_EPILOGUE_NONE) {
-#pragma unroll
-        for (int i = 0; i < kVector; ++i) {
-            x[i] = activate(e.activation, x[i]);
-        }
+    switch (e.activation) { // once, not for every element
+    case BSPARSE_EPILOGUE_NONE:
+        break;
+    case BSPARSE_EPILOGUE_RELU:
+        activate_vector<BSPARSE_EPILOGUE_RELU>(x);
+        break;
+    case BSPARSE_EPILOGUE_GELU:
+        activate_vector<BSPARSE_EPILOGUE_GELU>(x);
+        break;
+    case BSPARSE_EPILOGUE_GELU_TANH:
+        activate_vector<BSPARSE_EPILOGUE_GELU_TANH>(x);
+        break;
+    default:
+        activate_vector<BSPARSE_EPILOGUE_SILU>(x);
+        break;
     }
     store_vector_from_f32(e.d.data, e.d.dtype, index_of(e.d, token, feature), x);
 }

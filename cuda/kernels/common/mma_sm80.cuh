@@ -17,6 +17,18 @@ __device__ inline void copy_async(uint32_t to, const void *from, int bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+// 16 bytes to shared memory, or nothing; without a branch.
+__device__ inline void copy_async_if(bool wanted, uint32_t to, const void *from) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p cp.async.cg.shared.global [%1], [%2], 16;\n}" ::"r"(
+                     static_cast<int>(wanted)),
+                 "r"(to), "l"(from)
+                 : "memory");
+}
+
+// Stays in registers: the compiler would rather compute it again in every round of a loop.
+__device__ inline void keep(uint32_t &x) { asm volatile("" : "+r"(x)); }
+template <typename T> __device__ inline void keep(T *&x) { asm volatile("" : "+l"(x)); }
+
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Until at most kGroups of this thread's newest groups are still under way.
