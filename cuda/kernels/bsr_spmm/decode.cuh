@@ -13,8 +13,7 @@ namespace bsparse::gpu {
 
 constexpr int kDecodeWarps = 8;
 constexpr int kDecodeThreads = kDecodeWarps * 32;
-constexpr int kDecodeStep =
-    64; // k's of a warp's step for few tokens; with 32, two thread blocks share a multiprocessor
+constexpr int kDecodeStep = 64; // k's of a warp's long step; 32 takes half the registers
 
 // Everything of a run, passed to the kernels by value.
 struct DecodeTask {
@@ -35,8 +34,9 @@ struct DecodeTask {
 // Programmatic dependent launch, where the code is compiled for it (decode.cu asks before it launches that way).
 // Before the wait a kernel may read nothing that a kernel writes: X, C and the bias, but also the values, which an
 // optimizer's step may have written just before. They are only brought into L2, where later writes find them. The
-// lists are copied to the device, and no kernel starts before a copy that was enqueued before it, or before a kernel
-// before it, is done. L1 is passed over, which may remember what was at an address before.
+// lists may be read: a copy brought them, and a kernel starts only after all copies enqueued before it, for only a
+// kernel is overtaken, and that one waited for those copies too. They are read past L1, which may remember what was at
+// an address earlier.
 __device__ inline void start_early() {
 #if __CUDA_ARCH__ >= 900
     sm90::let_next_kernel_start();
@@ -98,15 +98,17 @@ __device__ inline void load_if(bool wanted, uint32_t (&to)[4], const char *from)
 
 // How the eight warps of a thread block share a tile of kRows rows: kRowGroups times kRowTiles x 16 rows, and for each
 // of them kGroups warps, of which every one takes every kGroups-th step along k. A step is kStep k's in chunks of
-// kChunk, each within a block; block_cols is a multiple of kChunk. Many tokens make many sums: then steps are short,
-// and two warps share X through L1.
+// kChunk, each within a block; block_cols is a multiple of kChunk. Long steps keep more loads under way, where there
+// are registers for them; many tokens need those for sums. Then also two warps share X through L1.
 template <typename Type, int kTokenTiles_, int kRows_, int kChunk_> struct DecodeShape {
     using T = Type;
     static constexpr int kTokenTiles = kTokenTiles_;
     static constexpr int kRows = kRows_;
     static constexpr int kChunk = kChunk_;
     static constexpr bool kMany = kTokenTiles > 2;
-    static constexpr int kStep = kMany ? 32 : kDecodeStep;
+    static constexpr bool kLong = kTokenTiles == 1 || (kTokenTiles == 2 && kRows == 64);
+    static constexpr int kStep = kLong ? kDecodeStep : 32;
+    static constexpr int kResident = kStep == 32 && kTokenTiles < 8 ? 2 : 1; // thread blocks that registers suffice for
     static constexpr int kChunks = kStep / kChunk;
     static constexpr int kWords = kChunk / 8; // of a row of a chunk that one lane holds
     static constexpr int kRowGroups = kMany && kRows == 64 ? 2 : 1;
@@ -157,7 +159,7 @@ private:
     };
     struct Step {
         uint32_t values[kRowTiles][2][kChunks][kWords]; // rows g and g + 8 of each tile
-        uint32_t x[kTokenTiles][kChunks][kWords];       // token g of each tile
+        uint32_t x[kTokenTiles][kChunks][kWords]; // token g of each tile
     };
 
     __device__ void advance(Place &place, const Place &by) const {
@@ -276,8 +278,8 @@ private:
     const DecodeTask &task_;
     const int last_;
     const int tile_row_; // first row of the thread block's tile within the block row
-    int chunks_;         // of a block
-    Place at_, stride_;  // the next step to load, and how far apart this warp's steps are
+    int chunks_; // of a block
+    Place at_, stride_; // the next step to load, and how far apart this warp's steps are
     int row_, token_, element_; // of this lane's loads: within the block row, within 8 tokens, within a chunk
     bool prefetches_;
     int columns_[kChunks];
@@ -350,7 +352,7 @@ __device__ void finish_tile(const DecodeTask &task, const int4 &item, int tile_r
 
 // One thread block: one tile of an item, kRows rows of its block row for all tokens.
 template <typename Shape>
-__global__ __launch_bounds__(kDecodeThreads) void decode(const __grid_constant__ DecodeTask task) {
+__global__ __launch_bounds__(kDecodeThreads, Shape::kResident) void decode(const __grid_constant__ DecodeTask task) {
     start_early();
     const int4 item = __ldcg(task.items + blockIdx.x / task.tiles);
     const int tile_row = static_cast<int>(blockIdx.x % task.tiles) * Shape::kRows;
