@@ -103,7 +103,8 @@ def measure(context, cell, arguments):
         variants.append(Variant(name, call))
     row["ms"] = dict(zip(("hot", "cool"), timed(variants, row, arguments), strict=True))
     row["ratio"] = {state: ratios(times) for state, times in row["ms"].items() if times}
-    row["dense_tflops"] = 2e-9 * len(products) * problem.shape[0] * problem.dense.numel() / row["ms"]["hot"]["dense"]
+    work = 2e-9 * len(products) * problem.shape[0] * problem.dense.numel()
+    row["dense_tflops"] = {state: work / times["dense"] for state, times in row["ms"].items() if times}
     row["state"], row["floor"], row["goal"] = target(row)
     row["verdict"] = verdict(row)
     return row, variants[0]

@@ -1,7 +1,5 @@
 """What the GPU benchmark has to reach, cell by cell, and the table that says whether it does."""
 
-STATES = ("cool", "hot")
-
 # Speed over dense: what, sizes, blocks, patterns, the power state that counts, then density: (floor, goal). A floor is
 # not to be missed, a goal is to be aimed at; None: there is none.
 BOTH = ("balanced", "bernoulli")
@@ -88,7 +86,7 @@ def table(rows, host):
             _line(
                 [
                     row["what"], row["size"], row["block"], f"{row['density']} ({row['stored']:.3f})", row["pattern"],
-                    row["kernel"], f"{row['ms'][shown]['dense']:.4f}, {row['dense_tflops']:.0f}",
+                    row["kernel"], f"{row['ms'][shown]['dense']:.4f}, {row['dense_tflops'][shown]:.0f}",
                     _ratio(row, "cool", "bsparse"), _ratio(row, "hot", "bsparse"), bounds, verdict(row),
                     *(_ratio(row, shown, name) for name in names),
                     f"{row['errors']['bsparse']:.1e}, {row['errors']['dense']:.1e}",
@@ -96,8 +94,16 @@ def table(rows, host):
             )
         )  # fmt: skip
     lines += ["", *(f"{name}: {found}" for name, found in host.items())] if host else []
-    reasons = {f"{name}, {row['what']} {row['block']}: {why}" for row in rows for name, why in row["absent"].items()}
-    return "\n".join([*lines, "", *("absent: " + reason for reason in sorted(reasons))])
+    return "\n".join([*lines, "", *_absent(rows)])
+
+
+def _absent(rows):
+    """A line for each peer and reason, with the products and blocks that it concerns."""
+    where = {}
+    for row in rows:
+        for name, why in row["absent"].items():
+            where.setdefault((name, why), {})[f"{row['what']} {row['block']}"] = None
+    return [f"absent: {name} ({why}) in {', '.join(cells)}" for (name, why), cells in sorted(where.items())]
 
 
 def _ratio(row, state, name):
