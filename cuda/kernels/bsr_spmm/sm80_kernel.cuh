@@ -1,8 +1,8 @@
 // spmm and spmm_t with mma.sync: D[tokens, outer] = X[tokens, inner] S^T, block by stored block.
 //
 // A thread block computes one tile of 128 outer features for some tokens. It walks the tile's stages: slices of inner
-// features in which some block row of the tile has a block. A warp owns 32 outer features, two pieces of 16, and half
-// of the tokens; it skips the slices in which its pieces have no block, so that only stored blocks are multiplied.
+// features in which some block row of the tile has a block. A warp owns some pieces of 16 outer features and some of the
+// tokens; it skips what is not stored, so that only stored blocks are multiplied.
 #pragma once
 
 #include "../common/tile_sm80.cuh"
@@ -11,7 +11,6 @@
 namespace bsparse::gpu::sm80 {
 
 constexpr int kThreads = 256;
-constexpr int kOuterWarps = 4; // side by side along the outer features; the other factor of 8 is along the tokens
 constexpr int kTokenGroup = 16; // token tiles whose thread blocks are neighbours: they share values and x in L2
 constexpr int kSumsStride = kTileOuter + 8; // f32: lines that are written together start 8 banks apart
 
@@ -23,8 +22,13 @@ template <typename Math, bool kTransposed, bool kAny, int kTokens> struct SpmmTr
     static constexpr int kStageBytes = XTile::kBytes + STile::kBytes;
     static constexpr int kSumsBytes = kTokens * kSumsStride * 4;
     static constexpr int kSharedBytes = kStages * kStageBytes > kSumsBytes ? kStages * kStageBytes : kSumsBytes;
-    static constexpr int kWarpTokens = kTokens / 2;
-    static constexpr int kTokenTiles = kWarpTokens / 16; // of mma, of a warp
+    // Warps 0 to 3, which run on the four quarters of a multiprocessor, own different tokens of the same features: which
+    // blocks are stored then keeps no quarter waiting for another.
+    static constexpr int kTokenWarps = kTokens == 32 ? 2 : 4;
+    static constexpr int kWarpTokens = kTokens / kTokenWarps;
+    static constexpr int kTokenTiles = kWarpTokens / 16;            // of mma, of a warp
+    static constexpr int kWarpPieces = kPieces / (8 / kTokenWarps); // of outer features, of a warp
+    static constexpr uint32_t kAllStored = 0x01010101u * ((1u << kWarpPieces) - 1);
 };
 
 // Copies stages to shared memory 16 bytes at a time, without waiting.
@@ -148,70 +152,45 @@ __device__ void load_anything(const SpmmTask &task, const SpmmTile &tile, const 
     __syncthreads();
 }
 
-// Of one slice, those of the warp's two pieces that are stored: bit 0 and bit 1 of kStored.
-template <typename Math, typename Traits, int kStored>
-__device__ inline void multiply_slice(float (&sums)[Traits::kTokenTiles][4][4], uint32_t x_tile, uint32_t s_tile,
-                                      int first_line, int first_outer, int slice) {
-    constexpr int kCount = kStored == 3 ? 4 : 2; // of 8 outer features
-    constexpr int kFirst = kStored == 2 ? 2 : 0;
-    Fragment<Math, 2 * kCount> s;
-#pragma unroll
-    for (int i = 0; i < kCount / 2; ++i) {
-        uint32_t piece[4];
-        Traits::STile::load_b(piece, s_tile, first_outer + (kFirst / 2 + i) * kPieceOuter, slice);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            s.big[4 * i + j] = piece[j];
+// One stage of a warp. stored: as SpmmStage::mask, of the warp's pieces.
+template <typename Math, typename Traits, bool kFull>
+__device__ inline void multiply_stage(float (&sums)[Traits::kTokenTiles][2 * Traits::kWarpPieces][4], uint32_t x_tile,
+                                      uint32_t s_tile, int first_line, int first_outer, uint32_t stored) {
+#pragma unroll(kFull && !Math::kSplitSums ? kSlices / 2 : 1)
+    for (int slice = 0; slice < kSlices; ++slice, stored >>= kPieces) {
+        if (!kFull && (stored & Traits::kAllStored & 0xff) == 0) {
+            continue;
         }
-    }
-    s.prepare();
+        Fragment<Math, 4> x[Traits::kTokenTiles];
 #pragma unroll
-    for (int m = 0; m < Traits::kTokenTiles; ++m) {
-        Fragment<Math, 4> x;
-        Traits::XTile::template load_a<Math>(x, x_tile, first_line + 16 * m, slice);
-        multiply<Math, kCount>(sums[m] + kFirst, x, s);
-    }
-}
-
-// stored: two bits for each slice.
-template <typename Math, typename Traits>
-__device__ inline void multiply_stage(float (&sums)[Traits::kTokenTiles][4][4], uint32_t x_tile, uint32_t s_tile,
-                                      int first_line, int first_outer, uint32_t stored) {
-    if (!Math::kSplitSums && stored == 0xff) { // no branches: loads run ahead, for which split sums lack registers
-#pragma unroll
-        for (int slice = 0; slice < kSlices; ++slice) {
-            multiply_slice<Math, Traits, 3>(sums, x_tile, s_tile, first_line, first_outer, slice);
+        for (int m = 0; m < Traits::kTokenTiles; ++m) {
+            Traits::XTile::template load_a<Math>(x[m], x_tile, first_line + 16 * m, slice);
         }
-        return;
-    }
-#pragma unroll 1
-    for (int slice = 0; slice < kSlices; ++slice, stored >>= 2) {
-        switch (stored & 3) {
-        case 1:
-            multiply_slice<Math, Traits, 1>(sums, x_tile, s_tile, first_line, first_outer, slice);
-            break;
-        case 2:
-            multiply_slice<Math, Traits, 2>(sums, x_tile, s_tile, first_line, first_outer, slice);
-            break;
-        case 3:
-            multiply_slice<Math, Traits, 3>(sums, x_tile, s_tile, first_line, first_outer, slice);
-            break;
-        default:
-            break;
+#pragma unroll
+        for (int piece = 0; piece < Traits::kWarpPieces; ++piece) {
+            if (kFull || (stored >> piece & 1) != 0) {
+                Fragment<Math, 4> s;
+                Traits::STile::load_b(s.big, s_tile, first_outer + piece * kPieceOuter, slice);
+                s.prepare();
+#pragma unroll
+                for (int m = 0; m < Traits::kTokenTiles; ++m) {
+                    multiply<Math, 2>(sums[m] + 2 * piece, x[m], s);
+                }
+            }
         }
     }
 }
 
 // Through shared memory, where each thread finds neighbouring features of one token.
 template <typename Traits, int kTokens>
-__device__ inline void write_tile(const Epilogue &e, const float (&sums)[Traits::kTokenTiles][4][4], float *shared,
+__device__ inline void write_tile(const Epilogue &e, const float (&sums)[Traits::kTokenTiles][2 * Traits::kWarpPieces][4], float *shared,
                                   int first_line, int first_outer, int64_t first_token, int64_t tile_outer,
                                   const SpmmTask &task) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int m = 0; m < Traits::kTokenTiles; ++m) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
+        for (int j = 0; j < 2 * Traits::kWarpPieces; ++j) {
             float *to = shared + (first_line + 16 * m + lane / 4) * kSumsStride + first_outer + 8 * j + lane % 4 * 2;
             *reinterpret_cast<float2 *>(to) = make_float2(sums[m][j][0], sums[m][j][1]);
             *reinterpret_cast<float2 *>(to + 8 * kSumsStride) = make_float2(sums[m][j][2], sums[m][j][3]);
@@ -263,20 +242,28 @@ __global__ void __launch_bounds__(kThreads, 2) spmm_sm80(const __grid_constant__
     const int64_t first_token = (group * kTokenGroup + within % group_tiles) * kTokens;
 
     const int warp = threadIdx.x / 32;
-    const int first_outer = warp % kOuterWarps * 2 * kPieceOuter;
-    const int first_line = warp / kOuterWarps * Traits::kWarpTokens;
-    const int mask_shift = warp % kOuterWarps * 8;
+    const int first_line = warp % Traits::kTokenWarps * Traits::kWarpTokens;
+    const int first_piece = warp / Traits::kTokenWarps * Traits::kWarpPieces;
+    const int first_outer = first_piece * kPieceOuter;
     const SpmmStage *stages = task.stages + tile.first_stage;
     const int count = tile.last_stage - tile.first_stage;
-    float sums[Traits::kTokenTiles][4][4] = {}; // [16 tokens][8 outer features][of mma]
+    float sums[Traits::kTokenTiles][2 * Traits::kWarpPieces][4] = {}; // [16 tokens][8 outer features][of mma]
+    const auto multiply_stage_at = [&](uint32_t x_tile, uint32_t mask) {
+        const uint32_t s_tile = x_tile + Traits::XTile::kBytes;
+        const uint32_t stored = mask >> first_piece;
+        if ((stored & Traits::kAllStored) == Traits::kAllStored) { // no branches: loads run ahead of products
+            multiply_stage<Math, Traits, true>(sums, x_tile, s_tile, first_line, first_outer, stored);
+        } else {
+            multiply_stage<Math, Traits, false>(sums, x_tile, s_tile, first_line, first_outer, stored);
+        }
+    };
 
     if constexpr (kAny) {
         char *s_tile = shared + Traits::XTile::kBytes;
 #pragma unroll 1
         for (int i = 0; i < count; ++i) {
             load_anything<Traits, kTokens>(task, tile, stages[i], first_token, shared, s_tile);
-            multiply_stage<Math, Traits>(sums, shared_address(shared), shared_address(s_tile), first_line, first_outer,
-                                         stages[i].mask >> mask_shift & 0xff);
+            multiply_stage_at(shared_address(shared), stages[i].mask);
         }
     } else {
         constexpr int kAhead = Traits::kStages - 1; // stages under way while one is multiplied
@@ -309,9 +296,9 @@ __global__ void __launch_bounds__(kThreads, 2) spmm_sm80(const __grid_constant__
             if (i + kAhead + 1 < count) {
                 loader.fetch();
             }
-            const uint32_t stored = mask >> mask_shift & 0xff;
+            const uint32_t stored = mask;
             mask = i + 1 < count ? __ldg(&stages[i + 1].mask) : 0;
-            multiply_stage<Math, Traits>(sums, x_tile(i), s_tile(i), first_line, first_outer, stored);
+            multiply_stage_at(x_tile(i), stored);
         }
         wait_copies<0>();
     }

@@ -32,7 +32,7 @@ struct View {
     }
 };
 
-uint32_t mask_bit(int piece, int slice) { return uint32_t{1} << (piece / 2 * 8 + slice * 2 + piece % 2); }
+uint32_t mask_bit(int piece, int slice) { return uint32_t{1} << (kPieces * slice + piece); }
 
 // Gathers slices into the stages of one tile after another.
 class Builder {

@@ -27,7 +27,7 @@ struct SpmmTile {
 // What both loaders need of a stage.
 struct SpmmStage {
     int32_t inner[kStageSlices]; // first inner feature of each slice, in units; -1: no slice
-    uint32_t mask;               // bit 8 (piece / 2) + 2 slice + piece % 2: something is stored there
+    uint32_t mask;               // bit 8 slice + piece: something is stored there
     int32_t first_part, last_part; // of SpmmPart, for the loader of anything
     int32_t unused;
 };
