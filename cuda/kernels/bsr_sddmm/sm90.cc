@@ -24,15 +24,20 @@ template <typename T> size_t append(std::vector<int32_t> &all, const std::vector
     return at;
 }
 
+// Numbers of tokens that there are schedules for, and from how many on each is used.
+constexpr int kVariants = 3;
+constexpr int64_t kPlannedTokens[kVariants] = {512, 4096, 8192};
+constexpr int64_t kFromTokens[kVariants] = {0, kSplitTokens, 6144};
+
 // One schedule, and where its lists lie among all.
 struct Variant {
-    size_t first_segment, segments, tiles, chunks;
+    size_t first_segment, segments, chunks;
     int clusters, meetings;
     size_t counters_bytes, sums_bytes; // of the workspace, in this order
 
     Variant(std::vector<int32_t> &all, const Schedule &schedule)
         : first_segment(append(all, schedule.first_segment)), segments(append(all, schedule.segments)),
-          tiles(append(all, schedule.tiles)), chunks(append(all, schedule.chunks)), clusters(schedule.clusters()),
+          chunks(append(all, schedule.chunks)), clusters(schedule.clusters()),
           meetings(schedule.meetings), counters_bytes(round_up(meetings * kOwners * sizeof(uint32_t))),
           sums_bytes(static_cast<size_t>(schedule.sums_bytes())) {}
 };
@@ -41,10 +46,13 @@ class SddmmSm90 final : public Family {
 public:
     SddmmSm90(const Plan &plan, const DeviceFacts &device)
         : plan_(plan), pairs_(is_paired(plan.pattern)),
-          few_tokens_(schedule_, make_schedule(plan.pattern, device.multiprocessors / kHalves, false)),
-          many_tokens_(schedule_, make_schedule(plan.pattern, device.multiprocessors / kHalves, true)),
           name_(std::string("cuda.bsr_sddmm.") + dtype_name(plan.desc.dtype) + ".sm90." +
-                (pairs_ ? "128x256" : "2x64x256")) {}
+                (pairs_ ? "128x256" : "2x64x256")) {
+        for (const int64_t tokens : kPlannedTokens) {
+            variants_.emplace_back(schedule_,
+                                   make_schedule(plan.pattern, device.multiprocessors / kHalves, tokens));
+        }
+    }
 
     const std::string &name(int64_t) const override { return name_; }
 
@@ -71,7 +79,6 @@ public:
         Params &params = task.params;
         params.first_segment = run.schedule + variant.first_segment;
         params.segments = reinterpret_cast<const Segment *>(run.schedule + variant.segments);
-        params.tiles = reinterpret_cast<const Tile *>(run.schedule + variant.tiles);
         params.chunks = reinterpret_cast<const Chunk *>(run.schedule + variant.chunks);
         params.values = args.s_values;
         params.f32_values = plan_.desc.out_dtype == BSPARSE_F32;
@@ -90,12 +97,18 @@ public:
     }
 
 private:
-    const Variant &variant_for(int64_t tokens) const { return tokens < kSplitTokens ? few_tokens_ : many_tokens_; }
+    const Variant &variant_for(int64_t tokens) const {
+        int variant = kVariants - 1;
+        while (tokens < kFromTokens[variant]) {
+            --variant;
+        }
+        return variants_[variant];
+    }
 
     const Plan &plan_;
     const bool pairs_;
-    const Variant few_tokens_, many_tokens_;
     const std::string name_;
+    std::vector<Variant> variants_; // [kVariants]
 };
 
 } // namespace

@@ -60,18 +60,17 @@ __device__ __forceinline__ void load(const Params &params, const CUtensorMap *dy
     constexpr uint16_t kBoth = 3;
     sm90::Ring ring{0, 1};
     for (int i = first; i < last; ++i) {
-        const Segment segment = params.segments[i];
-        const Tile &tile = params.tiles[segment.tile];
-        const int row = tile.row[rank];
-        const Half half = tile.half[rank];
+        const Segment &segment = params.segments[i];
+        const int row = segment.tile.row[rank];
+        const Half half = segment.tile.half[rank];
         const int chunks = half.chunks();
         int column[S::kChunks];
 #pragma unroll
         for (int c = 0; c < S::kChunks; ++c) {
             column[c] = c < chunks ? params.chunks[half.first_chunk + c].column : 0;
         }
-        const int end = step_of(segment.end, params.steps);
-        for (int step = step_of(segment.begin, params.steps); step < end; ++step) {
+        const int begin = step_of(segment.begin, params.steps), end = step_of(segment.end, params.steps);
+        for (int step = begin; step < end; ++step) {
             const uint32_t full = shared.full(ring.stage);
             const uint32_t stage = shared.stage(ring.stage);
             sm90::wait(shared.empty(ring.stage), ring.parity); // by both thread blocks
@@ -139,14 +138,38 @@ __device__ __forceinline__ void pass_steps(Shared<Layout> shared, int steps, sm9
     }
 }
 
+// What one warpgroup does in a segment.
+struct Share {
+    int row, first_chunk, chunks; // chunks: how many are its strip's
+    int skipped;                  // chunks of the stage before those
+    int steps, parts, part, width, first_unit, meeting;
+};
+
+__device__ __forceinline__ Share share_of(const Params &params, int segment_index, int rank, int strip) {
+    const Segment &segment = params.segments[segment_index];
+    const Half &half = segment.tile.half[rank];
+    const int skipped = strip == 0 ? 0 : half.only_0;
+    return {segment.tile.row[strip],
+            half.first_chunk + skipped,
+            half.of_strip(strip),
+            skipped,
+            step_of(segment.end, params.steps) - step_of(segment.begin, params.steps),
+            segment.parts,
+            segment.part,
+            segment.width,
+            segment.first_unit,
+            segment.meeting};
+}
+
 // Leaves the sums of one part of a tile in the workspace. Whether all parts are there: then sums is their total.
 template <int kCount>
-__device__ __forceinline__ bool meet(float (&sums)[kCount * kSums], const Params &params, const Segment &segment,
-                                     int owner, int warpgroup, int thread, int *last_flag) {
+__device__ __forceinline__ bool meet(float (&sums)[kCount * kSums], const Params &params, const Share &share, int owner,
+                                     int warpgroup, int thread, int *last_flag) {
     constexpr int kUnit = kEdge * kEdge / 4; // float4
-    const int64_t part_stride = int64_t{kOwners} * segment.width * kUnit;
-    float4 *all = reinterpret_cast<float4 *>(params.sums) + (segment.first_unit + int64_t{owner} * segment.width) * kUnit + thread;
-    float4 *mine = all + segment.part * part_stride;
+    const int64_t part_stride = int64_t{kOwners} * share.width * kUnit;
+    float4 *all = reinterpret_cast<float4 *>(params.sums) +
+                  (share.first_unit + int64_t{owner} * share.width) * kUnit + thread;
+    float4 *mine = all + share.part * part_stride;
 #pragma unroll
     for (int f = 0; f < kCount * kSums / 4; ++f) {
         __stcg(mine + f * kWarpgroup, make_float4(sums[4 * f], sums[4 * f + 1], sums[4 * f + 2], sums[4 * f + 3]));
@@ -154,8 +177,8 @@ __device__ __forceinline__ bool meet(float (&sums)[kCount * kSums], const Params
     __threadfence();
     sm90::sync_named(1 + warpgroup, kWarpgroup);
     if (thread == 0) {
-        uint32_t *counter = params.counters + segment.meeting * kOwners + owner;
-        *last_flag = atomicAdd(counter, 1) == static_cast<uint32_t>(segment.parts - 1);
+        uint32_t *counter = params.counters + share.meeting * kOwners + owner;
+        *last_flag = atomicAdd(counter, 1) == static_cast<uint32_t>(share.parts - 1);
         __threadfence();
     }
     sm90::sync_named(1 + warpgroup, kWarpgroup);
@@ -166,7 +189,7 @@ __device__ __forceinline__ bool meet(float (&sums)[kCount * kSums], const Params
     for (int i = 0; i < kCount * kSums; ++i) {
         sums[i] = 0;
     }
-    for (int part = 0; part < segment.parts; ++part) {
+    for (int part = 0; part < share.parts; ++part) {
         const float4 *other = all + part * part_stride;
 #pragma unroll
         for (int f = 0; f < kCount * kSums / 4; ++f) {
@@ -285,66 +308,72 @@ __device__ __forceinline__ void finish_chunk(const Target<Out> &target, float (&
     store<kFirst>(target, x, t);
 }
 
+// Where the chunks of a share go.
+template <int kCount> struct Places {
+    int place[kCount], column[kCount];
+};
+
 // All chunks' results; c: 0, 1, ... kCount - 1.
 template <class Out, int... c, int kCount>
-__device__ __forceinline__ void finish(float (&sums)[kCount], const Params &params, int row, const Chunk *chunks,
-                                       int strip, int thread, std::integer_sequence<int, c...>) {
+__device__ __forceinline__ void finish(float (&sums)[kCount * kSums], const Params &params, int row,
+                                       const Places<kCount> &places, int thread, std::integer_sequence<int, c...>) {
     const int t = thread % 4;
     const int own_row = thread / 32 * 16 + thread % 32 / 4;
-    const auto target = [&](const Chunk &chunk) {
-        Out *block = static_cast<Out *>(params.values) + int64_t{chunk.place[strip]} * kEdge;
-        return Target<Out>{block + int64_t{own_row} * params.block_cols + 2 * t, params.block_cols,
-                           params.rows - row - own_row, params.cols - chunk.column - 2 * t};
+    const auto target = [&](int place, int column) {
+        Out *chunk = static_cast<Out *>(params.values) + int64_t{place} * kEdge;
+        return Target<Out>{chunk + int64_t{own_row} * params.block_cols + 2 * t, params.block_cols,
+                           params.rows - row - own_row, params.cols - column - 2 * t};
     };
-    (finish_chunk<c * kSums>(target(chunks[c]), sums, params.alpha, params.beta, t), ...);
+    (finish_chunk<c * kSums>(target(places.place[c], places.column[c]), sums, params.alpha, params.beta, t), ...);
 }
 
-// One warpgroup's share of a block's work.
+// One of the two that multiply.
 template <class T, class Layout> struct Warpgroup {
     using S = Shared<Layout>;
     const Params &params;
     S shared;
     int *last_flag;
-    int rank, index, thread; // index: which warpgroup, and which strip
+    int rank, index, thread; // index: which one, and which strip
     sm90::Ring ring;
 
-    // kCount chunks are this strip's in the segment.
-    template <int kCount> __device__ __forceinline__ void multiply(const Segment &segment, int steps) {
-        const Tile &tile = params.tiles[segment.tile];
-        const Half &half = tile.half[rank];
-        const int skipped = index == 0 ? 0 : half.only_0;
+    template <int kCount> __device__ __forceinline__ void multiply(const Share &share) {
+        Places<kCount> places; // read now, used later
         float sums[kCount * kSums];
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) {
+            const Chunk &chunk = params.chunks[share.first_chunk + i];
+            places.place[i] = chunk.place[index];
+            places.column[i] = chunk.column;
+        }
 #pragma unroll
         for (int i = 0; i < kCount * kSums; ++i) {
             sums[i] = 0;
         }
-        multiply_steps<T, Layout, kCount>(sums, shared, index * S::kBoxBytes, (2 + skipped) * S::kBoxBytes, steps, ring,
-                                          thread);
-        if (segment.parts > 1 && !meet<kCount>(sums, params, segment, rank * 2 + index, index, thread, last_flag)) {
+        multiply_steps<T, Layout, kCount>(sums, shared, index * S::kBoxBytes, (2 + share.skipped) * S::kBoxBytes,
+                                          share.steps, ring, thread);
+        if (share.parts > 1 && !meet<kCount>(sums, params, share, rank * 2 + index, index, thread, last_flag)) {
             return;
         }
-        const Chunk *chunks = params.chunks + half.first_chunk + skipped;
         constexpr auto each = std::make_integer_sequence<int, kCount>{};
         if (params.f32_values) {
-            finish<float>(sums, params, tile.row[index], chunks, index, thread, each);
+            finish<float>(sums, params, share.row, places, thread, each);
         } else {
-            finish<T>(sums, params, tile.row[index], chunks, index, thread, each);
+            finish<T>(sums, params, share.row, places, thread, each);
         }
     }
 
-    __device__ __forceinline__ void run(const Segment &segment) {
-        const int steps = step_of(segment.end, params.steps) - step_of(segment.begin, params.steps);
-        switch (params.tiles[segment.tile].half[rank].of_strip(index)) {
+    __device__ __forceinline__ void run(const Share &share) {
+        switch (share.chunks) {
         case 4:
-            return multiply<4>(segment, steps);
+            return multiply<4>(share);
         case 3:
-            return multiply<3>(segment, steps);
+            return multiply<3>(share);
         case 2:
-            return multiply<2>(segment, steps);
+            return multiply<2>(share);
         case 1:
-            return multiply<1>(segment, steps);
+            return multiply<1>(share);
         default:
-            return pass_steps(shared, steps, ring, index, thread);
+            return pass_steps(shared, share.steps, ring, index, thread);
         }
     }
 };
@@ -386,8 +415,13 @@ __global__ __launch_bounds__(kThreads, 1) void sddmm_sm90(const __grid_constant_
         int *flags = reinterpret_cast<int *>(raw + (shared.empty(S::kStages) - raw_start));
         Warpgroup<T, Layout> work{params,     shared, flags + warpgroup, static_cast<int>(rank),
                                   warpgroup, static_cast<int>(threadIdx.x % kWarpgroup), {0, 0}};
+        Share next = share_of(params, first, rank, warpgroup); // no cluster is without a segment
         for (int i = first; i < last; ++i) {
-            work.run(params.segments[i]);
+            const Share share = next;
+            if (i + 1 < last) {
+                next = share_of(params, i + 1, rank, warpgroup); // read before it is waited for
+            }
+            work.run(share);
         }
     }
     // A thread block stays until the other one has sent it its last boxes and arrivals.

@@ -15,7 +15,6 @@ constexpr int kOwners = kHalves * 2; // of a tile: the warpgroups of a cluster
 struct Params {
     const int32_t *first_segment; // [clusters + 1]
     const Segment *segments;
-    const Tile *tiles;
     const Chunk *chunks;
     int32_t steps;   // of all tokens; set by the launch
     void *values;    // [blocks, block_rows, block_cols]

@@ -12,14 +12,13 @@
 namespace bsparse::gpu::sddmm_sm90 {
 namespace {
 
-// A model of an H200, in clocks; fitted to measured times of 8192^3.
-constexpr double kProductClocks = 165; // [64, 64] += [64, 64 tokens] [64 tokens, 64] at the clock that power allows
-constexpr double kBoxClocks = 205;     // 64 tokens of a chunk or of a strip from L2
-constexpr double kStartClocks = 1000;  // of a segment
-constexpr double kStoreClocks = 250;   // of 64 x 64 results
-constexpr double kSumsClocks = 300;    // of as many sums, to the workspace or back
-constexpr double kSplitSteps = 64;     // 64 tokens each: 4096, typical where tiles may be cut
-constexpr double kWholeSteps = 8;      // and where not
+// A model of an H200, in clocks; fitted to measured times of 8192^3 at densities 0.5, 0.25 and 0.1. What limits is
+// either shared memory, which is written once and read by each wgmma, or what L2 delivers to a multiprocessor.
+constexpr double kSharedClocks = 79;  // 8 KiB into or out of shared memory: 64 tokens of a strip or a chunk
+constexpr double kBoxClocks = 205;    // 8 KiB from L2
+constexpr double kStartClocks = 1000; // of a segment
+constexpr double kStoreClocks = 250;  // of 64 x 64 results
+constexpr double kSumsClocks = 300;   // of as many sums, to the workspace or back
 // What a cut and a narrower tile must save, for they move more data than the model counts.
 constexpr double kWorthCutting = 0.985, kWorthNarrowing = 0.97;
 
@@ -89,7 +88,7 @@ ChunkList list_chunks(const Pattern &pattern, const StripPair &pair) {
         const int32_t minor = std::min(minor_0, minor_1);
         std::vector<Chunk> &to = minor_0 == minor_1 ? both : minor_0 < minor_1 ? list.chunks : only_1;
         for (int32_t col = 0; col < pattern.block_cols; col += kEdge) {
-            Chunk chunk{minor * pattern.block_cols + col, {0, 0}, 0};
+            Chunk chunk{minor * pattern.block_cols + col, {0, 0}};
             for (int s = 0; s < 2; ++s) {
                 const bool stored = (s == 0 ? minor_0 : minor_1) == minor;
                 chunk.place[s] = stored ? place_of(pattern, lists.index[at[s]], pair.strip[s].offset, col) : 0;
@@ -116,23 +115,23 @@ int32_t first_row(const Pattern &pattern, const Strip &strip) {
 // Deals the chunks to as few tiles as hold them with at most width for each warpgroup: one after the other to each
 // half, so that both the halves' chunks and those of each strip in them differ by at most one.
 void add_tiles(const Pattern &pattern, const StripPair &pair, const ChunkList &list, int width, int most_chunks,
-               Schedule &schedule) {
+               std::vector<Tile> &to, std::vector<Chunk> &chunks) {
     const int64_t per_strip = divide_up(std::max(list.only_0, list.only_1) + list.both, width);
     const int64_t together = divide_up(static_cast<int64_t>(list.chunks.size()), most_chunks);
     const int tiles = static_cast<int>(divide_up(std::max(per_strip, together), kHalves));
     const int halves = tiles * kHalves;
     const int end_both = list.only_0 + list.both;
     for (int tile = 0; tile < tiles; ++tile) {
-        Tile made{{first_row(pattern, pair.strip[0]), first_row(pattern, pair.strip[1])}, {0, 0}, {}};
+        Tile made{{first_row(pattern, pair.strip[0]), first_row(pattern, pair.strip[1])}, {}};
         for (int h = 0; h < kHalves; ++h) {
             Half &half = made.half[h];
-            half = {static_cast<int32_t>(schedule.chunks.size()), 0, 0, 0};
+            half = {static_cast<int32_t>(chunks.size()), 0, 0, 0};
             for (int i = tile * kHalves + h; i < static_cast<int>(list.chunks.size()); i += halves) {
-                schedule.chunks.push_back(list.chunks[i]);
+                chunks.push_back(list.chunks[i]);
                 ++(i < list.only_0 ? half.only_0 : i < end_both ? half.both : half.only_1);
             }
         }
-        schedule.tiles.push_back(made);
+        to.push_back(made);
     }
 }
 
@@ -152,8 +151,9 @@ Cost cost_of(const Tile &tile, double steps) {
     Cost cost{0, 0};
     for (const Half &half : tile.half) {
         const double products = half.of_strip(0) + half.of_strip(1);
-        const double loads = half.chunks() + 1; // and half of the strips
-        cost.steps = std::max(cost.steps, steps * std::max(kProductClocks * products, kBoxClocks * loads));
+        const double written = 2 + half.chunks(), read = 2 + products; // a warpgroup reads its strip, and its chunks
+        const double loaded = 1 + half.chunks();                       // the other half loads the other strip
+        cost.steps = std::max(cost.steps, steps * std::max(kSharedClocks * (written + read), kBoxClocks * loaded));
         cost.products = std::max(cost.products, products);
     }
     return cost;
@@ -170,8 +170,8 @@ struct Assignment {
 // parts fill clusters up to the level.
 class Assigner {
 public:
-    Assigner(const Schedule &schedule, const std::vector<Cost> &costs, int clusters, double level)
-        : schedule_(schedule), costs_(costs), level_(level) {
+    Assigner(const std::vector<Tile> &tiles, const std::vector<Cost> &costs, int clusters, double level)
+        : tiles_(tiles), costs_(costs), level_(level) {
         made_.clusters.resize(clusters);
         for (int cluster = 0; cluster < clusters; ++cluster) {
             least_.push({0, cluster});
@@ -182,7 +182,7 @@ public:
         for (const int32_t tile : order) {
             const Cost &cost = costs_[tile];
             if (least_.top().first + cost.whole() <= level_) {
-                give({tile, 0, kFractions, 1, 0, 0, 0, 0}, cost.whole());
+                give({tiles_[tile], 0, kFractions, 1, 0, 0, 0, 0}, cost.whole());
             } else {
                 cut(tile, cost);
             }
@@ -217,17 +217,17 @@ private:
         for (int32_t begin = 0; begin < kFractions;) {
             const int32_t part = part_of(cost, kFractions - begin);
             if (part == kFractions) {
-                give({tile, 0, kFractions, 1, 0, 0, 0, 0}, cost.whole());
+                give({tiles_[tile], 0, kFractions, 1, 0, 0, 0, 0}, cost.whole());
                 return;
             }
             const int cluster = least_.top().second;
             parts.push_back({cluster, made_.clusters[cluster].size()});
-            give({tile, begin, begin + part, 0, 0, 0, 0, 0}, cost.part_overhead() + cost.steps * part / kFractions);
+            give({tiles_[tile], begin, begin + part, 0, 0, 0, 0, 0}, cost.part_overhead() + cost.steps * part / kFractions);
             begin += part;
         }
         // The part that ends last adds up all: some time after the cluster that has most to do.
         made_.longest = std::max(made_.longest, level_ + cost.meeting(static_cast<int>(parts.size())));
-        const int32_t width = width_of(schedule_.tiles[tile]);
+        const int32_t width = width_of(tiles_[tile]);
         for (size_t i = 0; i < parts.size(); ++i) {
             Segment &segment = made_.clusters[parts[i].first][parts[i].second];
             segment.parts = static_cast<int32_t>(parts.size());
@@ -248,35 +248,35 @@ private:
         return width;
     }
 
-    const Schedule &schedule_;
+    const std::vector<Tile> &tiles_;
     const std::vector<Cost> &costs_;
     double level_;
     Assignment made_;
     std::priority_queue<Load, std::vector<Load>, std::greater<Load>> least_;
 };
 
-// The best assignment of the tiles. Without may_split only whole tiles; with it also the cuts that fill clusters up to
-// each of some levels between the average and what whole tiles reach.
-Assignment assign_tiles(const Schedule &schedule, int clusters, bool may_split, double &average) {
+// The best assignment of the tiles: whole, or from kSplitTokens on also cut to fill clusters up to one of some levels
+// between the average and what whole tiles reach.
+Assignment assign_tiles(const std::vector<Tile> &tiles, int clusters, int64_t tokens, double &average) {
     std::vector<Cost> costs;
     double sum = 0;
-    for (const Tile &tile : schedule.tiles) {
-        costs.push_back(cost_of(tile, may_split ? kSplitSteps : kWholeSteps));
+    for (const Tile &tile : tiles) {
+        costs.push_back(cost_of(tile, static_cast<double>(tokens) / kEdge));
         sum += costs.back().whole();
     }
     average = sum / clusters;
-    std::vector<int32_t> order(schedule.tiles.size());
+    std::vector<int32_t> order(tiles.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return costs[a].whole() > costs[b].whole(); });
-    Assignment whole = Assigner(schedule, costs, clusters, std::numeric_limits<double>::infinity()).assign(order);
-    if (!may_split) {
+    Assignment whole = Assigner(tiles, costs, clusters, std::numeric_limits<double>::infinity()).assign(order);
+    if (tokens < kSplitTokens) {
         return whole;
     }
     Assignment best;
     best.longest = kWorthCutting * whole.longest;
     for (double level = average; level < best.longest; level *= 1.02) {
-        Assignment tried = Assigner(schedule, costs, clusters, level).assign(order);
+        Assignment tried = Assigner(tiles, costs, clusters, level).assign(order);
         if (tried.longest < best.longest) {
             best = std::move(tried);
         }
@@ -308,7 +308,7 @@ bool takes(const Pattern &pattern) {
            padded_cols <= kMost && places <= kMost;
 }
 
-Schedule make_schedule(const Pattern &pattern, int clusters, bool may_split) {
+Schedule make_schedule(const Pattern &pattern, int clusters, int64_t tokens) {
     const std::vector<StripPair> pairs = pair_strips(pattern);
     std::vector<ChunkList> lists;
     for (const StripPair &pair : pairs) {
@@ -319,10 +319,11 @@ Schedule make_schedule(const Pattern &pattern, int clusters, bool may_split) {
     best.longest = std::numeric_limits<double>::infinity();
     for (int width = kWidest; width > 0; --width) { // narrow tiles, where wide ones are too few
         Schedule tried;
+        std::vector<Tile> tiles;
         for (size_t i = 0; i < pairs.size(); ++i) {
-            add_tiles(pattern, pairs[i], lists[i], width, most_chunks, tried);
+            add_tiles(pattern, pairs[i], lists[i], width, most_chunks, tiles, tried.chunks);
         }
-        take(tried, assign_tiles(tried, clusters, may_split, tried.average));
+        take(tried, assign_tiles(tiles, clusters, tokens, tried.average));
         if (tried.longest < kWorthNarrowing * best.longest) {
             best = std::move(tried);
         }

@@ -29,9 +29,21 @@ struct Shape {
 constexpr Shape kPairShape{4, 64, 4};  // all chunks are shared: 48 KiB a stage
 constexpr Shape kUnionShape{6, 32, 7}; // few are, and loads are what limits: more chunks, finer stages of 32 KiB
 
+// The chunks of one thread block, in the order: those that only strip 0 needs, both, only strip 1.
+struct Half {
+    int32_t first_chunk, only_0, both, only_1;
+    constexpr int32_t chunks() const { return only_0 + both + only_1; }
+    constexpr int32_t of_strip(int strip) const { return both + (strip == 0 ? only_0 : only_1); }
+};
+
+struct Tile {
+    int32_t row[2]; // first of each strip; an absent one lies beyond the matrix
+    Half half[kHalves];
+};
+
 // What one cluster does with a tile.
-struct alignas(16) Segment {
-    int32_t tile;
+struct Segment {
+    Tile tile;
     int32_t begin, end; // of its steps, in kFractions
     int32_t parts;      // of this tile, each in another segment: 1, or the sums of all meet
     int32_t part;       // which of them
@@ -40,29 +52,14 @@ struct alignas(16) Segment {
     int32_t meeting;    // which counters
 };
 
-// The chunks of one thread block, in the order: those that only strip 0 needs, both, only strip 1.
-struct alignas(16) Half {
-    int32_t first_chunk, only_0, both, only_1;
-    constexpr int32_t chunks() const { return only_0 + both + only_1; }
-    constexpr int32_t of_strip(int strip) const { return both + (strip == 0 ? only_0 : only_1); }
-};
-
-struct alignas(16) Tile {
-    int32_t row[2]; // first of each strip; an absent one lies beyond the matrix
-    int32_t unused[2];
-    Half half[kHalves];
-};
-
-struct alignas(16) Chunk {
+struct Chunk {
     int32_t column;   // first
     int32_t place[2]; // of its [64, 64] part of s_values for each strip: element / 64; garbage where there is none
-    int32_t unused;
 };
 
 struct Schedule {
     std::vector<int32_t> first_segment; // [clusters + 1]
     std::vector<Segment> segments;      // those of a cluster in order
-    std::vector<Tile> tiles;
     std::vector<Chunk> chunks;
     int meetings = 0;        // tiles that are cut
     int64_t units = 0;       // of sums in the workspace
@@ -78,8 +75,8 @@ bool takes(const Pattern &pattern);
 // Whether every block row is whole pairs of strips: kPairShape, and else kUnionShape.
 inline bool is_paired(const Pattern &pattern) { return pattern.block_rows / kEdge % 2 == 0; }
 
-// For a device that runs so many clusters at once. Where may_split, tiles may be cut into parts; such a schedule is for
-// kSplitTokens tokens and more.
-Schedule make_schedule(const Pattern &pattern, int clusters, bool may_split);
+// For a device that runs so many clusters at once. Best for about so many tokens, right for any number: but one for
+// kSplitTokens or more only from there on.
+Schedule make_schedule(const Pattern &pattern, int clusters, int64_t tokens);
 
 } // namespace bsparse::gpu::sddmm_sm90
