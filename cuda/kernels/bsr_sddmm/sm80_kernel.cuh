@@ -54,7 +54,6 @@ public:
         const int line = threadIdx.x / Tile::kChunks;
         from_ = reinterpret_cast<const T *>(view.data) + (first_token + line) * view.token_stride + feature;
         to_ = Tile::chunk_at(line, chunk());
-        keep(to_);
     }
 
     // tokens_left: from the stage's first token to the end. What lies behind the last feature is left as it is: it
