@@ -1,4 +1,5 @@
-// The sm_90 family of spmm and spmm_t: bf16 and f16, blocks of a multiple of 64 outputs and 16 inputs.
+// The sm_90 family of spmm and spmm_t: bf16 and f16, blocks of a multiple of 64 outputs and 16 inputs, and
+// spmm of 32x32 blocks.
 #include <algorithm>
 #include <limits>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include "../common/family.h"
 #include "../common/tensor_map.h"
 #include "sm90_arguments.h"
+#include "sm90_merge_schedule.h"
 #include "sm90_schedule.h"
 
 namespace bsparse::gpu {
@@ -29,12 +31,15 @@ class SpmmSm90 final : public Family {
 public:
     SpmmSm90(const Plan &plan, const DeviceFacts &device)
         : plan_(plan), transposed_(plan.desc.op == BSPARSE_SPMM_T),
-          order_(make_sm90_schedule(plan.pattern, transposed_, device.multiprocessors)) {
+          order_(sm90_merges(plan.pattern, transposed_)
+                     ? make_sm90_merge_schedule(plan.pattern, device.multiprocessors)
+                     : make_sm90_schedule(plan.pattern, transposed_, device.multiprocessors)) {
         schedule_ = std::move(order_.words);
-        for (int i = 0; i < kCoverages; ++i) {
-            names_[i] = std::string("cuda.bsr_spmm") + (transposed_ ? "_t." : ".") + dtype_name(plan.desc.dtype) +
-                        ".sm90.128x" + std::to_string(kCoverage[i].tokens) +
-                        (kCoverage[i].cluster > 1 ? "x" + std::to_string(kCoverage[i].cluster) : "");
+        for (size_t way = 0; way < order_.lists.size(); ++way) {
+            const Coverage &coverage = order_.lists[way].coverage;
+            names_[way] = std::string("cuda.bsr_spmm") + (transposed_ ? "_t." : ".") + dtype_name(plan.desc.dtype) +
+                          ".sm90.128x" + std::to_string(coverage.tokens) +
+                          (coverage.cluster > 1 ? "x" + std::to_string(coverage.cluster) : "");
         }
     }
 
@@ -57,11 +62,11 @@ public:
 
         cudaLaunchAttribute attributes[2];
         attributes[0].id = cudaLaunchAttributeClusterDimension;
-        attributes[0].val.clusterDim = {static_cast<unsigned>(kCoverage[way].cluster), 1, 1};
+        attributes[0].val.clusterDim = {static_cast<unsigned>(arguments.cluster), 1, 1};
         attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization; // the kernel waits for its predecessor
         attributes[1].val.programmaticStreamSerializationAllowed = 1;
         cudaLaunchConfig_t config{};
-        config.gridDim = dim3(static_cast<unsigned>(used_workers(arguments) * kCoverage[way].cluster));
+        config.gridDim = dim3(static_cast<unsigned>(used_workers(arguments) * arguments.cluster));
         config.blockDim = dim3(sm90::kThreads);
         config.dynamicSmemBytes = static_cast<size_t>(kernel.shared_bytes);
         config.stream = run.stream;
@@ -80,7 +85,8 @@ private:
 
     KernelChoice choose(int way, bool staged) const {
         const auto choose_as = plan_.desc.dtype == BSPARSE_BF16 ? sm90::choose_bf16 : sm90::choose_f16;
-        return choose_as({order_.depth, transposed_, order_.paired, kCoverage[way].tokens, staged});
+        return choose_as(
+            {order_.merged, order_.depth, transposed_, order_.paired, order_.lists[way].coverage.tokens, staged});
     }
 
     // Once per kernel and plan: a kernel needs leave for more than 48 KB of shared memory on each device.
@@ -95,19 +101,15 @@ private:
     Arguments describe(const Run &run, int way, bool staged) const {
         const Pattern &pattern = plan_.pattern;
         const bsparse_args &args = run.args;
-        const bsparse_dtype dtype = plan_.desc.dtype;
-        const Coverage &coverage = kCoverage[way];
-        const int64_t inputs = transposed_ ? pattern.rows : pattern.cols;
+        const UnitLists &lists = order_.lists[way];
+        const Coverage &coverage = lists.coverage;
         const int64_t outputs = transposed_ ? pattern.cols : pattern.rows;
         const int group_tokens = coverage.tokens * coverage.cluster;
-        const UnitLists &lists = order_.lists[way];
         Arguments a;
-        a.value_map = make_tensor_map(
-            {dtype, args.s_values, pattern.block_cols, pattern.blocks * pattern.block_rows, pattern.block_cols},
-            transposed_ ? kStrip : order_.depth, transposed_ ? order_.depth : kStrip);
-        a.input_map = make_tensor_map({dtype, args.b, inputs, args.tokens, args.ldb}, order_.depth, coverage.tokens);
+        map_operands(args, coverage.tokens, a);
         if (!staged) {
-            a.output_map = make_tensor_map({dtype, args.d, outputs, args.tokens, args.ldd}, kStrip, kStoredTokens);
+            a.output_map = make_tensor_map({plan_.desc.dtype, args.d, outputs, args.tokens, args.ldd},
+                                           order_.merged ? kStrip / 2 : kStrip, kStoredTokens);
         }
         a.tiles = reinterpret_cast<const int4 *>(run.schedule);
         a.steps = reinterpret_cast<const int4 *>(run.schedule + order_.steps_offset);
@@ -125,6 +127,22 @@ private:
         return a;
     }
 
+    void map_operands(const bsparse_args &args, int tokens, Arguments &a) const {
+        const Pattern &pattern = plan_.pattern;
+        const bsparse_dtype dtype = plan_.desc.dtype;
+        const MapMatrix inputs{dtype, args.b, transposed_ ? pattern.rows : pattern.cols, args.tokens, args.ldb};
+        a.input_map = make_tensor_map(inputs, order_.depth, tokens);
+        if (order_.merged) { // blocks as lines of 64, see sm90_merge.cuh
+            a.narrow_map = make_tensor_map(inputs, order_.depth / 2, tokens);
+            a.value_map =
+                make_tensor_map({dtype, args.s_values, 64, pattern.blocks * kMergeLines, 64}, 64, kMergeLines);
+        } else {
+            a.value_map = make_tensor_map(
+                {dtype, args.s_values, pattern.block_cols, pattern.blocks * pattern.block_rows, pattern.block_cols},
+                transposed_ ? kStrip : order_.depth, transposed_ ? order_.depth : kStrip);
+        }
+    }
+
     // The first units go to a worker each: with few of them, the last workers have none.
     int used_workers(const Arguments &a) const {
         const int64_t groups = (a.groups + a.supergroup - 1) / a.supergroup * a.supergroup;
@@ -132,13 +150,18 @@ private:
     }
 
     static constexpr int kStoredTokens = 64; // of a box of D
+    static constexpr int kMostWays = 3;      // of covering the tokens
 
     const Plan &plan_;
     const bool transposed_;
     Sm90Schedule order_; // its words are in schedule_
-    std::string names_[kCoverages];
-    mutable std::once_flag allowed_[kCoverages][2];
+    std::string names_[kMostWays]; // for each of order_.lists
+    mutable std::once_flag allowed_[kMostWays][2];
 };
+
+bool takes(const Pattern &pattern, bool transposed) {
+    return sm90_takes(pattern, transposed) || sm90_merges(pattern, transposed);
+}
 
 } // namespace
 
@@ -146,7 +169,7 @@ std::unique_ptr<Family> make_spmm_sm90(const Plan &plan, const DeviceFacts &devi
     const bsparse_plan_desc &desc = plan.desc;
     const bool half = desc.dtype == BSPARSE_BF16 || desc.dtype == BSPARSE_F16;
     if (device.arch != 90 || !half || desc.b_order != BSPARSE_COL_MAJOR || desc.d_order != BSPARSE_COL_MAJOR ||
-        plan.pattern.blocks == 0 || !sm90_takes(plan.pattern, desc.op == BSPARSE_SPMM_T)) {
+        plan.pattern.blocks == 0 || !takes(plan.pattern, desc.op == BSPARSE_SPMM_T)) {
         return nullptr;
     }
     return std::make_unique<SpmmSm90>(plan, device);

@@ -6,14 +6,16 @@
 #include <cuda_runtime_api.h>
 
 #include "../common/epilogue.cuh"
+#include "sm90_merge_schedule.h"
 #include "sm90_schedule.h"
 
 namespace bsparse::gpu::sm90 {
 
 struct Arguments {
     CUtensorMap value_map, input_map, output_map; // output_map: unused in the staged kernels
-    const int4 *tiles;                            // Tile, two each
-    const int4 *steps;                            // Step
+    CUtensorMap narrow_map;                       // merged: of half the inputs of a step
+    const int4 *tiles;                            // Tile or MergeTile, two each
+    const int4 *steps;                            // Step, or MergeStep, three each
     const int32_t *units;                         // [rounds][workers]
     int workers, units_end, period, supergroup;   // units_end: rounds * workers
     int groups;                                   // of tokens
@@ -32,6 +34,7 @@ struct KernelChoice {
 
 // Which kernel a launch needs.
 struct Variant {
+    bool merged;     // 32x32 blocks: of what follows, only staged counts
     int depth;       // 16, 32, 64, as in Sm90Schedule
     bool transposed; // spmm_t
     bool paired;     // as in Sm90Schedule

@@ -1,16 +1,7 @@
-#include "sm90_kernel.cuh"
+#include "sm90_variants.cuh"
 
 namespace bsparse::gpu::sm90 {
 
-KernelChoice choose_bf16(const Variant &variant) {
-    switch (variant.depth) {
-    case 64:
-        return choose_tile<__nv_bfloat16, 64>(variant);
-    case 32:
-        return choose_tile<__nv_bfloat16, 32>(variant);
-    default:
-        return choose_tile<__nv_bfloat16, 16>(variant);
-    }
-}
+KernelChoice choose_bf16(const Variant &variant) { return choose_variant<__nv_bfloat16>(variant); }
 
 } // namespace bsparse::gpu::sm90

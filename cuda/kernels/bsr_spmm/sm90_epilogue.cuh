@@ -57,9 +57,11 @@ __device__ __forceinline__ float activate_quickly(float x) {
     }
 }
 
-// Where a warpgroup's sums belong.
+// Where a warpgroup's sums belong: the first outputs of their two halves of 32, and the first token.
 struct Place {
-    int output, token; // first of each
+    int output, second, token;
+
+    __device__ __forceinline__ int output_of(int row) const { return (row < 32 ? output : second) + row % 32; }
 };
 
 // A thread's place in its warpgroup, and the warpgroup's own part of shared memory and named barrier.
@@ -71,28 +73,38 @@ struct Worker {
     __device__ __forceinline__ int warp() const { return thread / 32; }
     __device__ __forceinline__ int lane() const { return thread % 32; }
     __device__ __forceinline__ void sync() const { sync_named(barrier, kWarpgroup); }
-    // Of the two outputs, 8 apart, whose sums this thread holds.
-    __device__ __forceinline__ int first_output() const { return warp() * 16 + lane() / 4; }
 };
+
+// Of the two outputs whose sums a thread of a warpgroup holds, which of the 64. merged: see sm90_merge.cuh.
+template <bool kMerged>
+__device__ __forceinline__ int row_of(int thread, int half) {
+    const int row = thread / 32 * 16 + thread % 32 / 4 + half * 8;
+    return kMerged && half == 1 ? row ^ 1 : row;
+}
 
 // The bias of a thread's two outputs.
 struct Bias {
     float of[2];
 };
 
-__device__ __forceinline__ Bias load_bias(const Epilogue &e, int output, int64_t outputs) {
+template <bool kMerged>
+__device__ __forceinline__ Bias load_bias(const Epilogue &e, const Place &place, int outputs) {
     Bias bias{{0, 0}};
     if (e.bias != nullptr) {
-        for (int h = 0; h < 2; ++h) {
-            if (output + 8 * h < outputs) {
-                bias.of[h] = load_as_f32(e.bias, e.bias_dtype, output + 8 * h);
+        const int thread = thread_number() % kWarpgroup;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = row_of<kMerged>(thread, half);
+            const int output = kMerged ? place.output_of(row) : place.output + row;
+            if (output < outputs) {
+                bias.of[half] = load_as_f32(e.bias, e.bias_dtype, output);
             }
         }
     }
     return bias;
 }
 
-template <class T, int kTokens>
+template <class T, int kTokens, bool kMerged>
 class Outgoing {
 public:
     static constexpr int kChunks = kTokens / kChunk;
@@ -107,6 +119,9 @@ public:
             const float low = written ? sums[2 * i] : 0.0f;
             const float high = written ? sums[2 * i + 1] : 0.0f;
             pairs_[i] = pack(T{}, low * alpha + bias.of[i % 2], high * alpha + bias.of[i % 2]);
+            if (kMerged && i % 2 == 1) { // to the thread that holds this row in an ordinary tile
+                pairs_[i] = __shfl_xor_sync(~0u, pairs_[i], 4);
+            }
         }
         place_ = place;
         next_ = 0;
@@ -121,12 +136,17 @@ public:
             wait_stores_read<1>(); // what this box held before
         }
         worker.sync();
-        const int token = worker.lane() / 16 * 8 + worker.lane() % 8;  // of each 16
-        const int part = 2 * worker.warp() + worker.lane() / 8 % 2;    // 16 bytes of the token's 128
-        const uint32_t line = box + token * 128 + (part ^ token % 8) * 16;
+        // A box has lines of the warpgroup's 64 outputs; merged, there is one of 32 for each half.
+        constexpr int kLine = kMerged ? 64 : 128;                                        // bytes
+        const int token = worker.lane() / 16 * 8 + worker.lane() % 8;                    // of each 16
+        const int part = (2 * worker.warp() + worker.lane() / 8 % 2) % (kLine / 16);     // 16 bytes of the token's line
+        const int swizzle = kMerged ? token / 2 % 4 : token % 8;
+        const uint32_t half = kMerged ? worker.warp() / 2 * (kBoxBytes / 2) : 0;
+        const uint32_t line = box + half + token * kLine + (part ^ swizzle) * 16;
 #pragma unroll
         for (int i = 0; i < kChunkPairs; i += 4) { // 16 tokens of the warp's 16 outputs
-            store_matrices_transposed(line + i / 4 * 16 * 128, pairs_[i], pairs_[i + 1], pairs_[i + 2], pairs_[i + 3]);
+            store_matrices_transposed(line + i / 4 * 16 * kLine, pairs_[i], pairs_[i + 1], pairs_[i + 2],
+                                      pairs_[i + 3]);
         }
         fence_async_proxy();
         worker.sync();
@@ -134,6 +154,9 @@ public:
             const int first = place_.token + next_ * kChunk;
             if (first < tokens) {
                 store_box(d, box, place_.output, first);
+                if constexpr (kMerged) {
+                    store_box(d, box + kBoxBytes / 2, place_.second, first);
+                }
             }
             commit_stores();
         }
@@ -182,20 +205,20 @@ __device__ __forceinline__ int staged_index(int token, int output) {
     return token * 64 + (output ^ (token / 2 % 4) * 8);
 }
 
-template <int kIndex, int kTokens>
+template <int kIndex, int kTokens, bool kMerged>
 __device__ __forceinline__ void stage_chunk(float *staging, const float (&sums)[kTokens / 2], bool written,
                                             const Worker &worker) {
     if constexpr (kIndex < kTokens / kChunk) {
 #pragma unroll
-        for (int i = 0; i < 32; ++i) { // sums[4 j + 2 h + c]: token 8 j + c, output 8 h, from this thread's first
+        for (int i = 0; i < 32; ++i) { // sums[4 j + 2 h + c]: token 8 j + c, from this thread's first
             const int token = i / 4 * 8 + worker.lane() % 4 * 2 + i % 2;
-            const int output = worker.first_output() + i / 2 % 2 * 8;
+            const int output = row_of<kMerged>(worker.thread, i / 2 % 2);
             staging[staged_index(token, output)] = written ? sums[kIndex * 32 + i] : 0.0f;
         }
     }
 }
 
-template <int kTokens>
+template <int kTokens, bool kMerged>
 __device__ __forceinline__ void finish_staged(const float (&sums)[kTokens / 2], bool written, const Epilogue &e,
                                               const Place &place, int tokens, int outputs, const Worker &worker) {
     float *staging = static_cast<float *>(__cvta_shared_to_generic(worker.memory)); // kStagingBytes
@@ -204,16 +227,16 @@ __device__ __forceinline__ void finish_staged(const float (&sums)[kTokens / 2], 
         worker.sync(); // everyone has read the chunk before
         switch (chunk) {
         case 0:
-            stage_chunk<0, kTokens>(staging, sums, written, worker);
+            stage_chunk<0, kTokens, kMerged>(staging, sums, written, worker);
             break;
         case 1:
-            stage_chunk<1, kTokens>(staging, sums, written, worker);
+            stage_chunk<1, kTokens, kMerged>(staging, sums, written, worker);
             break;
         case 2:
-            stage_chunk<2, kTokens>(staging, sums, written, worker);
+            stage_chunk<2, kTokens, kMerged>(staging, sums, written, worker);
             break;
         default:
-            stage_chunk<3, kTokens>(staging, sums, written, worker);
+            stage_chunk<3, kTokens, kMerged>(staging, sums, written, worker);
         }
         worker.sync();
 #pragma unroll 1
@@ -221,7 +244,7 @@ __device__ __forceinline__ void finish_staged(const float (&sums)[kTokens / 2], 
             const int row = i / (64 / kVector);
             const int column = i % (64 / kVector) * kVector;
             const int token = place.token + chunk * kChunk + row;
-            const int output = place.output + column;
+            const int output = place.output_of(column);
             if (token >= tokens || output >= outputs) {
                 continue;
             }

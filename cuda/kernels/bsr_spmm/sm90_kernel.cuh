@@ -17,7 +17,7 @@ template <class T_, int kDepth_, bool kTransposed_, bool kPaired_, int kTokens_,
 struct Kernel {
     using T = T_;
     static constexpr int kDepth = kDepth_; // inputs of a step
-    static constexpr bool kTransposed = kTransposed_, kPaired = kPaired_, kStaged = kStaged_;
+    static constexpr bool kTransposed = kTransposed_, kPaired = kPaired_, kStaged = kStaged_, kMerged = false;
     static constexpr int kTokens = kTokens_;
     static constexpr uint32_t kPieceBytes = kStrip * kDepth * sizeof(T);
     static constexpr uint32_t kInputBytes = kTokens * kDepth * sizeof(T);
@@ -42,12 +42,14 @@ struct Kernel {
     }
 };
 
-// What the producer tells the consumers of a stage: for each strip its first output and, in that number's low bits, flags;
-// and the first token.
-constexpr int kPresent = 1;  // the strip takes part
-constexpr int kLastStep = 2; // of the unit
-constexpr int kStop = 4;     // no more units: there is nothing in this stage
-constexpr int kFlags = kStrip - 1;
+// What the producer tells the consumers of a stage, for each strip: {first output | flags, first token, first output of
+// the second half}; the last only where strips are merged, see sm90_merge.cuh.
+constexpr int kPresent = 1;     // the strip takes part; merged: in the step's first half
+constexpr int kPresentLate = 2; // merged: in its second half
+constexpr int kNarrow = 4;      // merged: only one half has inputs
+constexpr int kLastStep = 8;    // of the unit
+constexpr int kStop = 16;       // no more units: there is nothing in this stage
+constexpr int kFlags = 31;      // outputs are multiples of 32
 
 // Addresses in a thread block's shared memory. Pieces and inputs lie as the copy engine puts them: lines swizzled.
 template <class K>
@@ -56,7 +58,7 @@ struct Shared {
 
     static constexpr uint32_t kStaging = K::kStages * K::kStageBytes; // for either warpgroup
     static constexpr uint32_t kNotes = kStaging + 2 * kStagingBytes;
-    static constexpr uint32_t kFull = kNotes + K::kStages * sizeof(int4);
+    static constexpr uint32_t kFull = kNotes + K::kStages * 2 * sizeof(int4);
     static constexpr uint32_t kEmpty = kFull + K::kStages * 8;
     static constexpr int kBytes = kEmpty + K::kStages * 8 + 1024; // what a launch asks for: it may start unaligned
 
@@ -65,8 +67,8 @@ struct Shared {
     }
     __device__ __forceinline__ uint32_t inputs(uint32_t stage) const { return piece(stage, 2); }
     __device__ __forceinline__ uint32_t staging(int strip) const { return base + kStaging + strip * kStagingBytes; }
-    __device__ __forceinline__ uint32_t note(uint32_t stage, int strip = 0) const {
-        return base + kNotes + stage * sizeof(int4) + strip * sizeof(int2);
+    __device__ __forceinline__ uint32_t note(uint32_t stage, int strip) const {
+        return base + kNotes + (stage * 2 + strip) * sizeof(int4);
     }
     __device__ __forceinline__ uint32_t full(uint32_t stage) const { return base + kFull + stage * 8; }
     __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return base + kEmpty + stage * 8; }
@@ -105,6 +107,16 @@ private:
     int worker_, at_, groups_left_, base_;
 };
 
+// Tells the consumers that the last unit has gone.
+template <class K>
+__device__ __forceinline__ void stop(const Arguments &args, const Shared<K> &shared, const Ring &ring) {
+    wait(shared.empty(ring.stage), ring.parity);
+    for (int strip = 0; strip < 2; ++strip) {
+        store_shared(shared.note(ring.stage, strip), args.beyond | kStop, 0);
+    }
+    arrive(shared.full(ring.stage));
+}
+
 // One thread: asks for every step's boxes, as far ahead as the ring allows. In a cluster each block loads its own
 // inputs, and the piece of the strip of its rank for both.
 template <class K>
@@ -127,7 +139,8 @@ __device__ __forceinline__ void produce(const Arguments &args, const Shared<K> &
             const uint32_t full = shared.full(ring.stage);
             wait(shared.empty(ring.stage), ring.parity);
             const int last = left == 1 ? kLastStep : 0;
-            store_shared(shared.note(ring.stage), head.x | last | (strips & 1), token, head.y | last | strips >> 1, token);
+            store_shared(shared.note(ring.stage, 0), head.x | last | (strips & 1), token);
+            store_shared(shared.note(ring.stage, 1), head.y | last | strips >> 1, token);
             if (strips == 0) {
                 arrive(full);
             } else {
@@ -159,9 +172,7 @@ __device__ __forceinline__ void produce(const Arguments &args, const Shared<K> &
         }
         head = next_head;
     }
-    wait(shared.empty(ring.stage), ring.parity);
-    store_shared(shared.note(ring.stage), args.beyond | kStop, 0, args.beyond | kStop, 0);
-    arrive(shared.full(ring.stage));
+    stop(args, shared, ring);
 }
 
 // Gives a stage back to the producers of the cluster: each of them fills a part of it.
@@ -173,10 +184,26 @@ __device__ __forceinline__ void release(const Shared<K> &shared, int stage, int 
         }
     } else {
         __syncwarp();
-        if (thread % 32 < cluster) {
-            arrive_remote(shared.empty(stage), thread % 32);
+        const int lane = lane_number();
+        if (lane < cluster) {
+            arrive_remote(shared.empty(stage), lane);
         }
     }
+}
+
+// Starts a strip's products of one step.
+template <class K>
+__device__ __forceinline__ void multiply_step(float (&sums)[K::kTokens / 2], const Shared<K> &shared, uint32_t stage,
+                                              int strip, bool written) {
+    const uint64_t piece = K::describe_lines(shared.piece(stage, strip), K::kPieceLine);
+    const uint64_t inputs = K::describe_lines(shared.inputs(stage), K::kInputLine);
+    fence_wgmma();
+#pragma unroll
+    for (int k = 0; k < K::kDepth / 16; ++k) {
+        multiply<typename K::T, K::kTokens, K::kTransposed, false>(sums, piece + k * K::kPieceAdvance,
+                                                                   inputs + k * K::kInputAdvance, written || k > 0);
+    }
+    commit_wgmma();
 }
 
 // A warpgroup: multiplies its strip's pieces and finishes its tiles.
@@ -185,13 +212,14 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
     const Worker worker{thread, 1 + strip, shared.staging(strip)};
     const int cluster = args.cluster;
     float sums[K::kTokens / 2]; // [64 outputs][kTokens], wgmma's order
-    [[maybe_unused]] Outgoing<typename K::T, K::kTokens> outgoing;
+    [[maybe_unused]] Outgoing<typename K::T, K::kTokens, K::kMerged> outgoing;
     Ring ring{0, 0};
     wait_for_previous_kernel();
     for (;;) { // a unit
         int held = -1; // the stage whose products may still run
         bool written = false;
         int2 note;
+        int second = 0; // output
         do { // a step
             const uint32_t full = shared.full(ring.stage);
             if constexpr (!K::kPaired) { // without this, two blocks of a cluster could wait for each other's stages
@@ -203,17 +231,16 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
             }
             wait(full, ring.parity);
             note = load_shared(shared.note(ring.stage, strip));
-            if (note.x & kPresent) {
-                const uint64_t piece = K::describe_lines(shared.piece(ring.stage, strip), K::kPieceLine);
-                const uint64_t inputs = K::describe_lines(shared.inputs(ring.stage), K::kInputLine);
+            if constexpr (K::kMerged) {
+                second = load_shared(shared.note(ring.stage, strip) + sizeof(int2)).x;
+            }
+            if (note.x & (kPresent | kPresentLate)) {
                 pin(sums);
-                fence_wgmma();
-#pragma unroll
-                for (int k = 0; k < K::kDepth / 16; ++k) {
-                    multiply<typename K::T, K::kTokens, K::kTransposed, false>(
-                        sums, piece + k * K::kPieceAdvance, inputs + k * K::kInputAdvance, written || k > 0);
+                if constexpr (K::kMerged) {
+                    multiply_halves(sums, shared, ring.stage, strip, note.x, written);
+                } else {
+                    multiply_step(sums, shared, ring.stage, strip, written);
                 }
-                commit_wgmma();
                 pin(sums);
                 written = true;
                 if (held >= 0) {
@@ -234,10 +261,11 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
             }
             ring.template advance<K::kStages>();
         } while (!(note.x & (kLastStep | kStop)));
-        const Place place{note.x & ~kFlags, note.y};
+        const int first = note.x & ~kFlags;
+        const Place place{first, K::kMerged ? second : first + 32, note.y};
         Bias bias;
         if constexpr (!K::kStaged) { // arrives while the last products run
-            bias = load_bias(args.epilogue, place.output + worker.first_output(), args.outputs);
+            bias = load_bias<K::kMerged>(args.epilogue, place, args.outputs);
         }
         wait_wgmma<0>();
         pin(sums);
@@ -253,7 +281,8 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
             break;
         }
         if constexpr (K::kStaged) {
-            finish_staged<K::kTokens>(sums, written, args.epilogue, place, args.tokens, args.outputs, worker);
+            finish_staged<K::kTokens, K::kMerged>(sums, written, args.epilogue, place, args.tokens, args.outputs,
+                                                  worker);
         } else {
             outgoing.take(sums, written, args.epilogue.alpha, bias, place);
         }
@@ -286,7 +315,11 @@ __global__ __launch_bounds__(kThreads, 1) void spmm_kernel(const __grid_constant
     if (warpgroup == 0) {
         give_registers<40>();
         if (threadIdx.x == 0) {
-            produce(args, shared, static_cast<int>(blockIdx.x) / args.cluster, static_cast<int>(cluster_rank()));
+            if constexpr (K::kMerged) {
+                produce_merged(args, shared, static_cast<int>(blockIdx.x));
+            } else {
+                produce(args, shared, static_cast<int>(blockIdx.x) / args.cluster, static_cast<int>(cluster_rank()));
+            }
         }
         __syncwarp();
     } else {
@@ -297,36 +330,6 @@ __global__ __launch_bounds__(kThreads, 1) void spmm_kernel(const __grid_constant
         cluster_arrive();
         cluster_wait();
     }
-}
-
-template <class T, int kDepth, bool kTransposed, bool kPaired, int kTokens>
-KernelChoice choose_staged(bool staged) {
-    using Direct = Kernel<T, kDepth, kTransposed, kPaired, kTokens, false>;
-    using Staged = Kernel<T, kDepth, kTransposed, kPaired, kTokens, true>;
-    if (staged) {
-        return {reinterpret_cast<const void *>(&spmm_kernel<Staged>), Shared<Staged>::kBytes};
-    }
-    return {reinterpret_cast<const void *>(&spmm_kernel<Direct>), Shared<Direct>::kBytes};
-}
-
-template <class T, int kDepth, bool kTransposed, bool kPaired>
-KernelChoice choose_tokens(int tokens, bool staged) {
-    if constexpr (kDepth == 64) {
-        if (tokens == 128) {
-            return choose_staged<T, kDepth, kTransposed, kPaired, 128>(staged);
-        }
-    }
-    return choose_staged<T, kDepth, kTransposed, kPaired, 256>(staged);
-}
-
-template <class T, int kDepth>
-KernelChoice choose_tile(const Variant &v) {
-    if (v.transposed) {
-        return v.paired ? choose_tokens<T, kDepth, true, true>(v.tokens, v.staged)
-                        : choose_tokens<T, kDepth, true, false>(v.tokens, v.staged);
-    }
-    return v.paired ? choose_tokens<T, kDepth, false, true>(v.tokens, v.staged)
-                    : choose_tokens<T, kDepth, false, false>(v.tokens, v.staged);
 }
 
 } // namespace bsparse::gpu::sm90

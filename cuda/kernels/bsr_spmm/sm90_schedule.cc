@@ -1,14 +1,10 @@
 #include "sm90_schedule.h"
 
-#include <algorithm>
 #include <limits>
-#include <numeric>
-#include <queue>
+#include <vector>
 
 namespace bsparse::gpu {
 namespace {
-
-constexpr int kWindow = 256; // strips matched with each other at once: the work grows with its square
 
 // One direction of a pattern, in the kernel's words.
 struct Side {
@@ -18,6 +14,8 @@ struct Side {
     int32_t block_outputs, block_inputs;
     int64_t outputs, inputs;
     int32_t depth;
+
+    int32_t minors() const { return static_cast<int32_t>((inputs + block_inputs - 1) / block_inputs); }
 };
 
 int32_t depth_of(int32_t block_inputs) {
@@ -105,44 +103,12 @@ std::vector<Step> own_steps(const Side &side, const Strip &strip) {
     return steps;
 }
 
-// Pairs of strips[first, last) that share most block columns: the best pair, then the best of the rest, and so on.
-// Positions, two by two; an odd one comes last, alone.
-std::vector<int> match(const BlockLists &lists, int32_t minors, const std::vector<Strip> &strips, int first, int last) {
-    const int count = last - first;
-    const size_t words = (static_cast<size_t>(minors) + 63) / 64;
-    std::vector<uint64_t> columns(count * words); // a bit for each block column of each strip
-    for (int i = 0; i < count; ++i) {
-        const int32_t major = strips[first + i].major;
-        for (int32_t b = lists.offsets[major]; b < lists.offsets[major + 1]; ++b) {
-            columns[i * words + lists.minors[b] / 64] |= uint64_t{1} << lists.minors[b] % 64;
-        }
+Columns columns_of(const Side &side, const Strip &strip) {
+    Columns columns((static_cast<size_t>(side.minors()) + 63) / 64);
+    for (int32_t i = side.lists.offsets[strip.major]; i < side.lists.offsets[strip.major + 1]; ++i) {
+        columns[side.lists.minors[i] / 64] |= uint64_t{1} << side.lists.minors[i] % 64;
     }
-    std::vector<uint64_t> pairs; // sorts by most shared, then by position: columns not shared, i, j
-    for (int i = 0; i < count; ++i) {
-        for (int j = i + 1; j < count; ++j) {
-            uint64_t shared = 0;
-            for (size_t w = 0; w < words; ++w) {
-                shared += __builtin_popcountll(columns[i * words + w] & columns[j * words + w]);
-            }
-            pairs.push_back((minors - shared) << 32 | static_cast<uint64_t>(i) << 16 | static_cast<uint64_t>(j));
-        }
-    }
-    std::sort(pairs.begin(), pairs.end());
-    std::vector<bool> taken(count);
-    std::vector<int> order;
-    for (const uint64_t pair : pairs) {
-        const int i = static_cast<int>(pair >> 16 & 0xFFFF);
-        const int j = static_cast<int>(pair & 0xFFFF);
-        if (!taken[i] && !taken[j]) {
-            taken[i] = taken[j] = true;
-            order.insert(order.end(), {first + i, first + j});
-        }
-    }
-    const auto alone = std::find(taken.begin(), taken.end(), false);
-    if (alone != taken.end()) {
-        order.push_back(first + static_cast<int>(alone - taken.begin()));
-    }
-    return order;
+    return columns;
 }
 
 class Builder {
@@ -160,20 +126,19 @@ public:
                 left.push_back({major, strips - 1});
             }
         }
-        const int count = static_cast<int>(left.size());
-        const int32_t minors = static_cast<int32_t>((side_.inputs + side_.block_inputs - 1) / side_.block_inputs);
-        for (int first = 0; first < count; first += kWindow) {
-            const std::vector<int> order =
-                match(side_.lists, minors, left, first, std::min(count, first + kWindow));
-            for (size_t i = 0; i < order.size(); i += 2) {
-                const Strip &strip = left[order[i]];
-                if (i + 1 < order.size()) {
-                    const Strip &other = left[order[i + 1]];
-                    add(strip.output(side_), other.output(side_), merge_steps(side_, strip, other));
-                } else {
-                    add(strip.output(side_), beyond(), own_steps(side_, strip));
-                }
-            }
+        std::vector<Columns> columns;
+        for (const Strip &strip : left) {
+            columns.push_back(columns_of(side_, strip));
+        }
+        const std::vector<int> order = match(columns, side_.minors());
+        for (size_t i = 0; i + 1 < order.size(); i += 2) {
+            const Strip &strip = left[order[i]];
+            const Strip &other = left[order[i + 1]];
+            add(strip.output(side_), other.output(side_), merge_steps(side_, strip, other));
+        }
+        if (order.size() % 2 != 0) {
+            const Strip &strip = left[order.back()];
+            add(strip.output(side_), beyond(), own_steps(side_, strip));
         }
     }
 
@@ -215,81 +180,7 @@ private:
     std::vector<Step> steps_;
 };
 
-int64_t longest(const std::vector<int64_t> &loads) { return *std::max_element(loads.begin(), loads.end()); }
-
-// Units in order, supergroup after supergroup and longest first, each to the worker with the least to do. A worker's
-// first units are thus the same however many groups follow.
-UnitLists make_lists(const Coverage &coverage, const std::vector<int64_t> &costs, int workers,
-                     std::vector<int32_t> &words) {
-    std::vector<int32_t> order(costs.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return costs[a] > costs[b]; });
-
-    using Load = std::pair<int64_t, int>; // of a worker, and its number
-    std::priority_queue<Load, std::vector<Load>, std::greater<Load>> queue;
-    for (int worker = 0; worker < workers; ++worker) {
-        queue.push({0, worker});
-    }
-    std::vector<std::vector<int32_t>> lists(workers);
-    std::vector<int64_t> spans{0};
-    std::vector<int64_t> before(workers); // loads without the supergroup at hand
-    for (int first = 0; first < coverage.period; first += coverage.supergroup) {
-        std::vector<std::vector<int64_t>> loads(coverage.supergroup, before); // with its first groups
-        for (const int32_t tile : order) {
-            for (int group = 0; group < coverage.supergroup; ++group) {
-                const auto [load, worker] = queue.top();
-                queue.pop();
-                queue.push({load + costs[tile], worker});
-                lists[worker].push_back(tile << kGroupBits | (first + group));
-                for (int more = group; more < coverage.supergroup; ++more) {
-                    loads[more][worker] += costs[tile];
-                }
-            }
-        }
-        for (const std::vector<int64_t> &some : loads) {
-            spans.push_back(longest(some));
-        }
-        before = loads.back();
-    }
-
-    size_t rounds = 0;
-    for (const std::vector<int32_t> &list : lists) {
-        rounds = std::max(rounds, list.size());
-    }
-    const size_t offset = words.size();
-    words.resize(offset + rounds * workers, kNoUnit);
-    for (int worker = 0; worker < workers; ++worker) {
-        for (size_t round = 0; round < lists[worker].size(); ++round) {
-            words[offset + round * workers + worker] = lists[worker][round];
-        }
-    }
-    return {offset, workers, static_cast<int>(rounds), std::move(spans)};
-}
-
-template <class Record>
-void append(const std::vector<Record> &records, std::vector<int32_t> &words) {
-    const auto *first = reinterpret_cast<const int32_t *>(records.data());
-    words.insert(words.end(), first, first + records.size() * (sizeof(Record) / sizeof(int32_t)));
-}
-
 } // namespace
-
-int Sm90Schedule::choose(int64_t tokens) const {
-    int best = 0;
-    double best_span = 0;
-    for (int i = 0; i < static_cast<int>(lists.size()); ++i) {
-        const int64_t group_tokens = kCoverage[i].tokens * kCoverage[i].cluster;
-        const int64_t groups = (tokens + group_tokens - 1) / group_tokens;
-        const std::vector<int64_t> &spans = lists[i].spans;
-        const double span = static_cast<double>(groups / kCoverage[i].period) * static_cast<double>(spans.back()) +
-                            static_cast<double>(spans[groups % kCoverage[i].period]);
-        if (i == 0 || span < best_span) {
-            best = i;
-            best_span = span;
-        }
-    }
-    return best;
-}
 
 bool sm90_takes(const Pattern &pattern, bool transposed) {
     const Side side = side_of(pattern, transposed);
@@ -298,7 +189,7 @@ bool sm90_takes(const Pattern &pattern, bool transposed) {
     const int64_t pieces = pattern.blocks * (side.block_outputs / kStrip) * (side.block_inputs / side.depth);
     return side.block_outputs % kStrip == 0 && side.block_inputs % 16 == 0 && pattern.block_rows < 1 << 15 &&
            pattern.block_cols < 1 << 15 && pattern.blocks * pattern.block_rows < kMost && pattern.rows < kMost &&
-           pattern.cols < kMost && pieces < kMost && strips < int64_t{1} << (31 - kGroupBits);
+           pattern.cols < kMost && pieces < kMost && strips < kMostTiles;
 }
 
 Sm90Schedule make_sm90_schedule(const Pattern &pattern, bool transposed, int multiprocessors) {
@@ -309,21 +200,21 @@ Sm90Schedule make_sm90_schedule(const Pattern &pattern, bool transposed, int mul
 
     Sm90Schedule schedule;
     schedule.depth = side.depth;
+    schedule.merged = false;
     schedule.paired = side.block_outputs % (2 * kStrip) == 0;
     schedule.tiles = static_cast<int32_t>(tiles.size());
     append(tiles, schedule.words);
     schedule.steps_offset = schedule.words.size();
     append(builder.steps(), schedule.words);
-    for (const Coverage &coverage : kCoverage) {
-        if (coverage.tokens < 256 && side.depth < 64) {
+    for (const Coverage &coverage : {kWide, kSingle, kSmall}) {
+        if (coverage.tokens < 256 && side.depth < 64) { // there is no such kernel
             continue;
         }
         std::vector<int64_t> costs;
         for (const Tile &tile : tiles) {
             costs.push_back(builder.strip_steps(tile) * coverage.step_cost * side.depth / 128 + coverage.unit_cost);
         }
-        const int workers = std::max(1, multiprocessors / coverage.cluster);
-        schedule.lists.push_back(make_lists(coverage, costs, workers, schedule.words));
+        schedule.add_lists(coverage, costs, multiprocessors);
     }
     return schedule;
 }

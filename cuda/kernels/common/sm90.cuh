@@ -11,6 +11,19 @@ __device__ __forceinline__ uint32_t shared_address(const void *pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// A thread's number in its block, or in its warp. Read anew at each use: kept, they cost registers across a main loop.
+__device__ __forceinline__ int thread_number() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
+__device__ __forceinline__ int lane_number() {
+    int lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
+
 // Words by address.
 __device__ __forceinline__ int2 load_shared(uint32_t from) {
     int2 v;
@@ -18,8 +31,8 @@ __device__ __forceinline__ int2 load_shared(uint32_t from) {
     return v;
 }
 
-__device__ __forceinline__ void store_shared(uint32_t to, int x, int y, int z, int w) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+__device__ __forceinline__ void store_shared(uint32_t to, int x, int y) {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(x), "r"(y) : "memory");
 }
 
 // mbarriers --------------------------------------------------------------------------------

@@ -1,0 +1,120 @@
+// 32x32 blocks on Hopper: a strip is two block rows of 32 outputs, which may lie anywhere in D, and a step has up to two
+// halves of 32 inputs, neighbouring block columns, of which both strips take what they store. See sm90_merge_schedule.h.
+//
+// The copy engine is the bottleneck, and its time goes by lines rather than bytes. So inputs come 64 wide (128 bytes a
+// line) where both halves are wanted, and a block, 2 KB on end, as 16 lines of 128 bytes instead of 32 of 64. The 128-byte
+// swizzle of such a block is the 64-byte swizzle of its rows that wgmma is told, but for rows r and r ^ 1, which are
+// exchanged where r & 8: the epilogue puts them back.
+#pragma once
+
+#include "sm90_kernel.cuh"
+
+namespace bsparse::gpu::sm90 {
+
+template <class T_, bool kStaged_>
+struct MergedKernel {
+    using T = T_;
+    static constexpr bool kTransposed = false, kPaired = false, kStaged = kStaged_, kMerged = true;
+    static constexpr int kTokens = 256;
+    static constexpr uint32_t kBlockBytes = 32 * 32 * sizeof(T);
+    static constexpr uint32_t kHalfBytes = 4 * kBlockBytes; // a half's pieces of both strips, two blocks each
+    static constexpr uint32_t kPieceBytes = kHalfBytes;     // the inputs follow two of these
+    static constexpr uint32_t kInputBytes = kTokens * 64 * sizeof(T);
+    static constexpr uint32_t kStageBytes = 2 * kHalfBytes + kInputBytes;
+    static constexpr uint32_t kStages = 4;
+    static constexpr uint32_t kReleases = 8;
+};
+
+// One thread asks for every step's boxes. A block that a present piece lacks is read beyond the last one: zeros.
+template <class K>
+__device__ __forceinline__ void produce_merged(const Arguments &args, const Shared<K> &shared, int worker) {
+    Units units(args, worker);
+    Ring ring{0, 1};
+    int tile, group;
+    bool more = units.next(args, tile, group);
+    wait_for_previous_kernel();
+    while (more) {
+        const int token = group * K::kTokens;
+        const int4 outputs = __ldg(args.tiles + 2 * tile); // of the four block rows
+        const int4 head = __ldg(args.tiles + 2 * tile + 1);
+        more = units.next(args, tile, group);
+        const int4 *step = args.steps + 3 * static_cast<int64_t>(head.x); // MergeStep
+        int input_and_mask = __ldg(&step->x);
+        for (int left = head.y; left > 0; --left, step += 3) {
+            const int input = input_and_mask & ~31;
+            const int mask = input_and_mask & 31;
+            const bool narrow = (mask & kMergeNarrow) != 0;
+            const int flags = (left == 1 ? kLastStep : 0) | (narrow ? kNarrow : 0);
+            const uint32_t full = shared.full(ring.stage);
+            wait(shared.empty(ring.stage), ring.parity);
+#pragma unroll
+            for (int strip = 0; strip < 2; ++strip) {
+                const int present = (mask >> strip & 1 ? kPresent : 0) | (mask >> (2 + strip) & 1 ? kPresentLate : 0);
+                store_shared(shared.note(ring.stage, strip), (strip ? outputs.z : outputs.x) | flags | present, token);
+                store_shared(shared.note(ring.stage, strip) + sizeof(int2), strip ? outputs.w : outputs.y, 0);
+            }
+            if (mask == 0) {
+                arrive(full);
+            } else {
+                const uint32_t pieces = __popc(mask & 15);
+                arrive_expect_bytes(full, (narrow ? K::kInputBytes / 2 : K::kInputBytes) + pieces * 2 * K::kBlockBytes);
+                load_box(shared.inputs(ring.stage), narrow ? &args.narrow_map : &args.input_map, full, input, token);
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    if ((mask >> 2 * half & 3) == 0) {
+                        continue;
+                    }
+                    const int4 row = __ldg(step + 1 + half);
+                    const uint32_t to = shared.piece(ring.stage, half);
+                    if (mask >> 2 * half & 1) {
+                        load_box(to, &args.value_map, full, 0, row.x);
+                        load_box(to + K::kBlockBytes, &args.value_map, full, 0, row.y);
+                    }
+                    if (mask >> 2 * half & 2) {
+                        load_box(to + 2 * K::kBlockBytes, &args.value_map, full, 0, row.z);
+                        load_box(to + 3 * K::kBlockBytes, &args.value_map, full, 0, row.w);
+                    }
+                }
+            }
+            ring.template advance<K::kStages>();
+            if (left > 1) {
+                input_and_mask = __ldg(&step[3].x);
+            }
+        }
+    }
+    stop(args, shared, ring);
+}
+
+// Starts a strip's products of one step: of both halves, or of the only one it takes part in.
+template <class K>
+__device__ __forceinline__ void multiply_halves(float (&sums)[K::kTokens / 2], const Shared<K> &shared, uint32_t stage,
+                                                int strip, int flags, bool written) {
+    constexpr uint32_t kAdvance = 32 / 16; // 16 inputs on, in a descriptor's units of 16 bytes
+    constexpr uint32_t kHalf = K::kHalfBytes / 16;
+    const uint64_t piece =
+        describe(shared.piece(stage, 0) + strip * 2 * K::kBlockBytes, 0, 8 * 64, OperandSwizzle::k64);
+    const uint64_t inputs = describe(shared.inputs(stage), 0, 8 * 128);
+    if ((flags & (kPresent | kPresentLate)) == (kPresent | kPresentLate)) {
+        fence_wgmma();
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            multiply<typename K::T, K::kTokens, false, false>(sums, piece + k / 2 * kHalf + k % 2 * kAdvance,
+                                                              inputs + k * kAdvance, written || k > 0);
+        }
+        commit_wgmma();
+    } else {
+        const bool late = (flags & kPresentLate) != 0;
+        const uint64_t own = piece + (late ? kHalf : 0);
+        const uint64_t narrow = describe(shared.inputs(stage), 0, 8 * 64, OperandSwizzle::k64);
+        const uint64_t shown = flags & kNarrow ? narrow : inputs + (late ? 2 * kAdvance : 0);
+        fence_wgmma();
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+            multiply<typename K::T, K::kTokens, false, false>(sums, own + k * kAdvance, shown + k * kAdvance,
+                                                              written || k > 0);
+        }
+        commit_wgmma();
+    }
+}
+
+} // namespace bsparse::gpu::sm90

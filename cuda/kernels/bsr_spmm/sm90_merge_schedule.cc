@@ -1,0 +1,175 @@
+#include "sm90_merge_schedule.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace bsparse::gpu {
+namespace {
+
+constexpr int kBlock = 32;
+constexpr int kRows = 4; // of blocks in a tile
+constexpr int32_t kMissing = -1;
+
+using Quad = std::array<int32_t, kRows>; // block rows; kMissing past the last
+
+Columns columns_of(const BlockLists &lists, int32_t columns, int32_t row) {
+    Columns bits((static_cast<size_t>(columns) + 63) / 64);
+    for (int32_t i = lists.offsets[row]; i < lists.offsets[row + 1]; ++i) {
+        bits[lists.minors[i] / 64] |= uint64_t{1} << lists.minors[i] % 64;
+    }
+    return bits;
+}
+
+// Block rows matched to strips, and strips to tiles.
+std::vector<Quad> make_quads(const Pattern &pattern) {
+    std::vector<Columns> rows;
+    for (int32_t row = 0; row < pattern.row_blocks; ++row) {
+        rows.push_back(columns_of(pattern.by_row, pattern.col_blocks, row));
+    }
+    const std::vector<int> order = match(rows, pattern.col_blocks);
+    std::vector<std::pair<int32_t, int32_t>> strips;
+    std::vector<Columns> strip_columns;
+    for (size_t i = 0; i < order.size(); i += 2) {
+        Columns columns = rows[order[i]];
+        int32_t other = kMissing;
+        if (i + 1 < order.size()) {
+            other = order[i + 1];
+            for (size_t word = 0; word < columns.size(); ++word) {
+                columns[word] |= rows[other][word];
+            }
+        }
+        strips.emplace_back(order[i], other);
+        strip_columns.push_back(std::move(columns));
+    }
+    const std::vector<int> pairs = match(strip_columns, pattern.col_blocks);
+    std::vector<Quad> quads;
+    for (size_t i = 0; i < pairs.size(); i += 2) {
+        const auto [row0, row1] = strips[pairs[i]];
+        const auto [row2, row3] = i + 1 < pairs.size() ? strips[pairs[i + 1]] : std::pair(kMissing, kMissing);
+        quads.push_back({row0, row1, row2, row3});
+    }
+    return quads;
+}
+
+// Block [half][block row] of a pair of block columns, or kMissing.
+using Blocks = std::array<Quad, 2>;
+
+int mask_of(const Blocks &blocks) {
+    int mask = 0;
+    for (int half = 0; half < 2; ++half) {
+        for (int row = 0; row < kRows; ++row) {
+            if (blocks[half][row] != kMissing) {
+                mask |= 1 << (2 * half + row / 2);
+            }
+        }
+    }
+    return mask;
+}
+
+MergeStep make_step(const Pattern &pattern, int32_t pair, const Blocks &blocks) {
+    const int mask = mask_of(blocks);
+    const bool only_late = (mask & 3) == 0;
+    const bool narrow = only_late || (mask & 12) == 0;
+    const auto none = static_cast<int32_t>(pattern.blocks * kMergeLines);
+    MergeStep step{};
+    step.input_and_mask = (2 * pair + (only_late ? 1 : 0)) * kBlock | mask | (narrow ? kMergeNarrow : 0);
+    for (int half = 0; half < 2; ++half) {
+        for (int row = 0; row < kRows; ++row) {
+            const int32_t block = blocks[half][row];
+            step.row[half][row] = block == kMissing ? none : block * kMergeLines;
+        }
+    }
+    return step;
+}
+
+// Steps of a tile: what only strip 0 needs, what both need, what only strip 1 needs, as in sm90_schedule.cc.
+std::vector<MergeStep> make_steps(const Pattern &pattern, const Quad &quad) {
+    const BlockLists &lists = pattern.by_row;
+    std::array<std::vector<MergeStep>, 3> parts;
+    std::array<int32_t, kRows> at{}, end{};
+    for (int row = 0; row < kRows; ++row) {
+        if (quad[row] != kMissing) {
+            at[row] = lists.offsets[quad[row]];
+            end[row] = lists.offsets[quad[row] + 1];
+        }
+    }
+    for (;;) {
+        int32_t pair = std::numeric_limits<int32_t>::max(); // the next that some row stores
+        for (int row = 0; row < kRows; ++row) {
+            if (at[row] < end[row]) {
+                pair = std::min(pair, lists.minors[at[row]] / 2);
+            }
+        }
+        if (pair == std::numeric_limits<int32_t>::max()) {
+            break;
+        }
+        Blocks blocks;
+        for (int row = 0; row < kRows; ++row) {
+            for (int half = 0; half < 2; ++half) {
+                const bool stored = at[row] < end[row] && lists.minors[at[row]] == 2 * pair + half;
+                blocks[half][row] = stored ? lists.index[at[row]++] : kMissing;
+            }
+        }
+        const int mask = mask_of(blocks);
+        const int part = (mask & 10) == 0 ? 0 : (mask & 5) == 0 ? 2 : 1;
+        parts[part].push_back(make_step(pattern, pair, blocks));
+    }
+    std::vector<MergeStep> steps = std::move(parts[0]);
+    steps.insert(steps.end(), parts[1].begin(), parts[1].end());
+    steps.insert(steps.end(), parts[2].begin(), parts[2].end());
+    if (steps.empty()) {
+        steps.push_back({});
+    }
+    return steps;
+}
+
+// By the lines that are loaded: narrow ones take most of the time of wide ones.
+int64_t cost_of(const std::vector<MergeStep> &steps, const Coverage &coverage) {
+    int64_t cost = coverage.unit_cost;
+    for (const MergeStep &step : steps) {
+        cost += (step.input_and_mask & kMergeNarrow) != 0 ? coverage.step_cost * 3 / 4 : coverage.step_cost;
+    }
+    return cost;
+}
+
+} // namespace
+
+bool sm90_merges(const Pattern &pattern, bool transposed) {
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
+    return !transposed && pattern.block_rows == kBlock && pattern.block_cols == kBlock &&
+           pattern.blocks * kMergeLines < kMost && pattern.rows < kMost && pattern.cols < kMost &&
+           pattern.row_blocks < kMostTiles;
+}
+
+Sm90Schedule make_sm90_merge_schedule(const Pattern &pattern, int multiprocessors) {
+    std::vector<MergeTile> tiles;
+    std::vector<MergeStep> steps;
+    std::vector<int64_t> costs;
+    for (const Quad &quad : make_quads(pattern)) {
+        const std::vector<MergeStep> own = make_steps(pattern, quad);
+        MergeTile tile{};
+        for (int row = 0; row < kRows; ++row) {
+            tile.output[row] = (quad[row] == kMissing ? pattern.row_blocks : quad[row]) * kBlock;
+        }
+        tile.first = static_cast<int32_t>(steps.size());
+        tile.steps = static_cast<int32_t>(own.size());
+        tiles.push_back(tile);
+        costs.push_back(cost_of(own, kSingle));
+        steps.insert(steps.end(), own.begin(), own.end());
+    }
+    Sm90Schedule schedule{};
+    schedule.depth = 2 * kBlock;
+    schedule.paired = false;
+    schedule.merged = true;
+    schedule.tiles = static_cast<int32_t>(tiles.size());
+    append(tiles, schedule.words);
+    schedule.steps_offset = schedule.words.size();
+    append(steps, schedule.words);
+    schedule.add_lists(kSingle, costs, multiprocessors);
+    return schedule;
+}
+
+} // namespace bsparse::gpu

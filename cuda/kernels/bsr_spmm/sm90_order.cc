@@ -1,0 +1,128 @@
+#include "sm90_order.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <queue>
+#include <utility>
+
+namespace bsparse::gpu {
+namespace {
+
+constexpr int kWindow = 256; // strips matched with each other at once: the work grows with its square
+
+int64_t longest(const std::vector<int64_t> &loads) { return *std::max_element(loads.begin(), loads.end()); }
+
+uint64_t count_shared(const Columns &a, const Columns &b) {
+    uint64_t shared = 0;
+    for (size_t word = 0; word < a.size(); ++word) {
+        shared += static_cast<uint64_t>(__builtin_popcountll(a[word] & b[word]));
+    }
+    return shared;
+}
+
+// Appends the pairs of strips [first, last), then the odd one.
+void match_window(const std::vector<Columns> &strips, int32_t columns, int first, int last, std::vector<int> &order) {
+    const int count = last - first;
+    std::vector<uint64_t> pairs; // sorts by most shared, then by position: columns not shared, i, j
+    for (int i = 0; i < count; ++i) {
+        for (int j = i + 1; j < count; ++j) {
+            const uint64_t apart = static_cast<uint64_t>(columns) - count_shared(strips[first + i], strips[first + j]);
+            pairs.push_back(apart << 32 | static_cast<uint64_t>(i) << 16 | static_cast<uint64_t>(j));
+        }
+    }
+    std::sort(pairs.begin(), pairs.end());
+    std::vector<bool> taken(count);
+    for (const uint64_t pair : pairs) {
+        const int i = static_cast<int>(pair >> 16 & 0xFFFF);
+        const int j = static_cast<int>(pair & 0xFFFF);
+        if (!taken[i] && !taken[j]) {
+            taken[i] = taken[j] = true;
+            order.insert(order.end(), {first + i, first + j});
+        }
+    }
+    const auto alone = std::find(taken.begin(), taken.end(), false);
+    if (alone != taken.end()) {
+        order.push_back(first + static_cast<int>(alone - taken.begin()));
+    }
+}
+
+} // namespace
+
+std::vector<int> match(const std::vector<Columns> &strips, int32_t columns) {
+    std::vector<int> order;
+    const int count = static_cast<int>(strips.size());
+    for (int first = 0; first < count; first += kWindow) {
+        match_window(strips, columns, first, std::min(count, first + kWindow), order);
+    }
+    return order;
+}
+
+int Sm90Schedule::choose(int64_t tokens) const {
+    int best = 0;
+    double best_span = 0;
+    for (int i = 0; i < static_cast<int>(lists.size()); ++i) {
+        const Coverage &coverage = lists[i].coverage;
+        const int64_t group_tokens = coverage.tokens * coverage.cluster;
+        const int64_t groups = (tokens + group_tokens - 1) / group_tokens;
+        const std::vector<int64_t> &spans = lists[i].spans;
+        const double span = static_cast<double>(groups / coverage.period) * static_cast<double>(spans.back()) +
+                            static_cast<double>(spans[groups % coverage.period]);
+        if (i == 0 || span < best_span) {
+            best = i;
+            best_span = span;
+        }
+    }
+    return best;
+}
+
+// Units in order, supergroup after supergroup and longest first, each to the worker with the least to do. A worker's
+// first units are thus the same however many groups follow.
+void Sm90Schedule::add_lists(const Coverage &coverage, const std::vector<int64_t> &costs, int multiprocessors) {
+    const int workers = std::max(1, multiprocessors / coverage.cluster);
+    std::vector<int32_t> order(costs.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return costs[a] > costs[b]; });
+
+    using Load = std::pair<int64_t, int>; // of a worker, and its number
+    std::priority_queue<Load, std::vector<Load>, std::greater<Load>> queue;
+    for (int worker = 0; worker < workers; ++worker) {
+        queue.push({0, worker});
+    }
+    std::vector<std::vector<int32_t>> units(workers);
+    std::vector<int64_t> spans{0};
+    std::vector<int64_t> before(workers); // loads without the supergroup at hand
+    for (int first = 0; first < coverage.period; first += coverage.supergroup) {
+        std::vector<std::vector<int64_t>> loads(coverage.supergroup, before); // with its first groups
+        for (const int32_t tile : order) {
+            for (int group = 0; group < coverage.supergroup; ++group) {
+                const auto [load, worker] = queue.top();
+                queue.pop();
+                queue.push({load + costs[tile], worker});
+                units[worker].push_back(tile << kGroupBits | (first + group));
+                for (int more = group; more < coverage.supergroup; ++more) {
+                    loads[more][worker] += costs[tile];
+                }
+            }
+        }
+        for (const std::vector<int64_t> &some : loads) {
+            spans.push_back(longest(some));
+        }
+        before = loads.back();
+    }
+
+    size_t rounds = 0;
+    for (const std::vector<int32_t> &list : units) {
+        rounds = std::max(rounds, list.size());
+    }
+    const size_t offset = words.size();
+    words.resize(offset + rounds * workers, kNoUnit);
+    for (int worker = 0; worker < workers; ++worker) {
+        for (size_t round = 0; round < units[worker].size(); ++round) {
+            words[offset + round * workers + worker] = units[worker][round];
+        }
+    }
+    lists.push_back({coverage, offset, workers, static_cast<int>(rounds), std::move(spans)});
+}
+
+} // namespace bsparse::gpu
