@@ -1,5 +1,9 @@
 #include "sm80_launch.cuh"
 
-void bsparse::gpu::sm80::launch_sddmm_bf16(SddmmKernel kernel, const SddmmTask &task, CUstream_st *stream) {
+namespace bsparse::gpu::sm80 {
+
+void launch_sddmm_bf16(SddmmKernel kernel, const SddmmTask &task, CUstream_st *stream) {
     launch_sddmm<Bf16>(kernel, task, stream);
 }
+
+} // namespace bsparse::gpu::sm80

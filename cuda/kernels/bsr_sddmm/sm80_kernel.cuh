@@ -87,7 +87,8 @@ __device__ void load_anything(const DenseView &view, int64_t first_token, int64_
                               const ColumnOf &column_of) {
     const bool by_tokens = view.feature_stride == 1;
     for (int i = threadIdx.x; i < columns * kStageInner<T>; i += kThreads) {
-        const int line = by_tokens ? i / columns : i % kStageInner<T>; // neighbours in memory go to neighbouring threads
+        // Neighbours in memory go to neighbouring threads.
+        const int line = by_tokens ? i / columns : i % kStageInner<T>;
         const int column = by_tokens ? i % columns : i / kStageInner<T>;
         const int64_t feature = column_of(column);
         const bool exists = feature >= 0 && line < tokens_left;
@@ -100,7 +101,7 @@ __device__ void load_anything(const DenseView &view, int64_t first_token, int64_
 template <typename Math, typename Traits, bool kFull>
 __device__ inline void multiply_stage(float (&sums)[2][2 * Traits::kPieces][4], uint32_t a_tile, uint32_t b_tile,
                                       int first_row, int first_column, int row_pieces, int column_pieces) {
-#pragma unroll(Math::kSplitSums ? 1 : kSlices)
+#pragma unroll(Math::kSplitSums ? 1 : kSlices) // as far as registers last
     for (int slice = 0; slice < kSlices; ++slice) {
         Fragment<Math, 4> a[2];
 #pragma unroll

@@ -1,5 +1,9 @@
 #include "sm80_launch.cuh"
 
-void bsparse::gpu::sm80::launch_spmm_f16(SpmmKernel kernel, bool transposed, const SpmmTask &task, CUstream_st *stream) {
+namespace bsparse::gpu::sm80 {
+
+void launch_spmm_f16(SpmmKernel kernel, bool transposed, const SpmmTask &task, CUstream_st *stream) {
     launch_spmm<F16>(kernel, transposed, task, stream);
 }
+
+} // namespace bsparse::gpu::sm80

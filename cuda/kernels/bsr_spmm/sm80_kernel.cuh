@@ -1,8 +1,8 @@
 // spmm and spmm_t with mma.sync: D[tokens, outer] = X[tokens, inner] S^T, block by stored block.
 //
 // A thread block computes one tile of 128 outer features for some tokens. It walks the tile's stages: slices of inner
-// features in which some block row of the tile has a block. A warp owns some pieces of 16 outer features and some of the
-// tokens; it skips what is not stored, so that only stored blocks are multiplied.
+// features in which some block row of the tile has a block. A warp owns some pieces of 16 outer features and some of
+// the tokens; it skips what is not stored, so that only stored blocks are multiplied.
 #pragma once
 
 #include "../common/tile_sm80.cuh"
@@ -22,13 +22,14 @@ template <typename Math, bool kTransposed, bool kAny, int kTokens> struct SpmmTr
     static constexpr int kStageBytes = XTile::kBytes + STile::kBytes;
     static constexpr int kSumsBytes = kTokens * kSumsStride * 4;
     static constexpr int kSharedBytes = kStages * kStageBytes > kSumsBytes ? kStages * kStageBytes : kSumsBytes;
-    // Warps 0 to 3, which run on the four quarters of a multiprocessor, own different tokens of the same features: which
-    // blocks are stored then keeps no quarter waiting for another.
+    // Warps 0 to 3, which run on the four quarters of a multiprocessor, own different tokens of the same features:
+    // which blocks are stored then keeps no quarter waiting for another.
     static constexpr int kTokenWarps = kTokens == 32 ? 2 : 4;
     static constexpr int kWarpTokens = kTokens / kTokenWarps;
     static constexpr int kTokenTiles = kWarpTokens / 16;            // of mma, of a warp
     static constexpr int kWarpPieces = kPieces / (8 / kTokenWarps); // of outer features, of a warp
     static constexpr uint32_t kAllStored = 0x01010101u * ((1u << kWarpPieces) - 1);
+    using Sums = float[kTokenTiles][2 * kWarpPieces][4]; // [16 tokens][8 outer features][of mma], of a warp
 };
 
 // Copies stages to shared memory 16 bytes at a time, without waiting.
@@ -141,7 +142,8 @@ __device__ void load_anything(const SpmmTask &task, const SpmmTile &tile, const 
         const SpmmPart part = task.parts[stage.first_part + i / each];
         const int outer = max(part.outer, 0) + i % each / inner_count;
         const int inner = max(part.inner, 0) + i % inner_count;
-        const uint32_t row = static_cast<uint32_t>(outer) - part.outer, column = static_cast<uint32_t>(inner) - part.inner;
+        const uint32_t row = static_cast<uint32_t>(outer) - part.outer; // within the block, as is column
+        const uint32_t column = static_cast<uint32_t>(inner) - part.inner;
         if (outer < kTileOuter && inner < kSliceInner<T> && row < static_cast<uint32_t>(task.block_outer) &&
             column < static_cast<uint32_t>(task.block_inner)) {
             const int64_t from = part.block * block_size + row * task.outer_stride + column * task.inner_stride;
@@ -154,9 +156,9 @@ __device__ void load_anything(const SpmmTask &task, const SpmmTile &tile, const 
 
 // One stage of a warp. stored: as SpmmStage::mask, of the warp's pieces.
 template <typename Math, typename Traits, bool kFull>
-__device__ inline void multiply_stage(float (&sums)[Traits::kTokenTiles][2 * Traits::kWarpPieces][4], uint32_t x_tile,
-                                      uint32_t s_tile, int first_line, int first_outer, uint32_t stored) {
-#pragma unroll(kFull && !Math::kSplitSums ? kSlices / 2 : 1)
+__device__ inline void multiply_stage(typename Traits::Sums &sums, uint32_t x_tile, uint32_t s_tile, int first_line,
+                                      int first_outer, uint32_t stored) {
+#pragma unroll(kFull && !Math::kSplitSums ? kSlices / 2 : 1) // as far as registers last
     for (int slice = 0; slice < kSlices; ++slice, stored >>= kPieces) {
         if (!kFull && (stored & Traits::kAllStored & 0xff) == 0) {
             continue;
@@ -183,9 +185,9 @@ __device__ inline void multiply_stage(float (&sums)[Traits::kTokenTiles][2 * Tra
 
 // Through shared memory, where each thread finds neighbouring features of one token.
 template <typename Traits, int kTokens>
-__device__ inline void write_tile(const Epilogue &e, const float (&sums)[Traits::kTokenTiles][2 * Traits::kWarpPieces][4], float *shared,
-                                  int first_line, int first_outer, int64_t first_token, int64_t tile_outer,
-                                  const SpmmTask &task) {
+__device__ inline void write_tile(const SpmmTask &task, const typename Traits::Sums &sums, float *shared,
+                                  int first_line, int first_outer, int64_t first_token, int64_t tile_outer) {
+    const Epilogue &e = task.epilogue;
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int m = 0; m < Traits::kTokenTiles; ++m) {
@@ -247,7 +249,7 @@ __global__ void __launch_bounds__(kThreads, 2) spmm_sm80(const __grid_constant__
     const int first_outer = first_piece * kPieceOuter;
     const SpmmStage *stages = task.stages + tile.first_stage;
     const int count = tile.last_stage - tile.first_stage;
-    float sums[Traits::kTokenTiles][2 * Traits::kWarpPieces][4] = {}; // [16 tokens][8 outer features][of mma]
+    typename Traits::Sums sums = {};
     const auto multiply_stage_at = [&](uint32_t x_tile, uint32_t mask) {
         const uint32_t s_tile = x_tile + Traits::XTile::kBytes;
         const uint32_t stored = mask >> first_piece;
@@ -303,8 +305,8 @@ __global__ void __launch_bounds__(kThreads, 2) spmm_sm80(const __grid_constant__
         wait_copies<0>();
     }
     __syncthreads(); // the last stage has been multiplied: its memory is free
-    write_tile<Traits, kTokens>(task.epilogue, sums, reinterpret_cast<float *>(shared), first_line, first_outer,
-                                first_token, int64_t{tile.number} * kTileOuter, task);
+    write_tile<Traits, kTokens>(task, sums, reinterpret_cast<float *>(shared), first_line, first_outer, first_token,
+                                int64_t{tile.number} * kTileOuter);
 }
 
 } // namespace bsparse::gpu::sm80

@@ -95,7 +95,8 @@ using F32 = Arithmetic<float, true>;
 // leaves as the small part of a split is then still NaN.
 __device__ inline uint32_t round_to_tf32(uint32_t x) { return (x + 0x1000u) & 0xffffe000u; }
 
-// Fragments of N registers ready for the products: of f16 and bf16 as they are, of f32 rounded, or in two parts.
+// Fragments of N registers ready for the products: of f16 and bf16 as they are, of f32 rounded, or in two parts. The
+// small part of infinity is NaN, and so is what infinity reaches when f32 is split.
 template <typename Math, int N> struct Fragment {
     uint32_t big[N];
     uint32_t small[Math::kSplitSums ? N : 1];
