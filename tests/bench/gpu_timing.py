@@ -96,7 +96,7 @@ def card(load=None):
         load.replay()
         torch.cuda.synchronize()
         once = time.perf_counter() - start
-        for _ in range(min(2000, max(1, int(0.5 / once)))):
+        for _ in range(min(4000, max(1, int(1.0 / once)))):
             load.replay()
     fields = "clocks.sm,clocks.max.sm,power.draw,power.limit,temperature.gpu"
     command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", "-i", "0"]

@@ -21,10 +21,10 @@ def judge(products, cuda, cpu):
         try:
             kernel = wanted.plan(cuda).kernel(wanted.case.tokens)
             wanted.check(cuda, DeviceMemory(), beside=cpu)
-        except (AssertionError, bc.BsparseError) as error:
+        except (AssertionError, ValueError, RuntimeError) as error:
             wrong.append(f"{label} [{kernel}]: {type(error).__name__}: {str(error).splitlines()[0]}")
-            if isinstance(error, bc.BackendError):
-                break  # nothing runs after that
+            if isinstance(error, RuntimeError) and not isinstance(error, bc.Unsupported):
+                break  # CUDA's own error: nothing runs after that
     if wrong:
         rest = [] if len(wrong) <= SHOWN else [f"... and {len(wrong) - SHOWN} more"]
         pytest.fail("\n".join([f"{len(wrong)} of {run} products are wrong", *wrong[:SHOWN], *rest]), pytrace=False)

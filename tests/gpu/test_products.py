@@ -37,7 +37,7 @@ def ragged(block, tokens):
     return Case(name, 5 * height - 8, 6 * width - 8, block, kept, tokens=tokens)
 
 
-WAVES = (  # several tiles for each multiprocessor, rows of very different lengths, a thousand blocks in a row
+WAVES = (  # rows of very different lengths, a thousand blocks in a row
     Case("balanced_128x64", 2048, 1024, (128, 64), mask((16, 16), 0.25, 1), tokens=1100),
     Case("uneven_64x64", 1536, 1536, (64, 64), mask((24, 24), np.linspace(0, 0.6, 24)[:, None], 2), tokens=900),
     Case(

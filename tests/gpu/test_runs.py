@@ -8,13 +8,12 @@ import oracle
 import pytest
 import torch
 from cases import Case
-from core.products import OPS, pattern_of, product
+from core.products import OPS, product
 from gpu.judge import FAMILIES
 from gpu.memory import DeviceMemory
+from gpu.planned import DTYPES, of_case
 
 import bsparse_core as bc
-
-DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 dtypes = pytest.mark.parametrize("dtype", DTYPES)
 families = pytest.mark.parametrize("family", FAMILIES)
@@ -28,45 +27,6 @@ def case(block=(64, 64), tokens=640, seed=0):
 
 
 CASES = (case((128, 64)), case((64, 64)), case((32, 32)), case((64, 64), tokens=16), case((16, 16), tokens=33))
-
-
-class Product:
-    """One product with its tensors on the device; `run` enqueues it on the current stream and returns the result."""
-
-    def __init__(self, context, case, op, dtype, flags=0):
-        data, self.dtype = case.operands(dtype), DTYPES[dtype]
-        self.tokens = case.tokens
-        self.values, self.x, self.dy = (
-            torch.from_numpy(found).to("cuda", self.dtype) for found in (data.values, data.x, data.dy)
-        )
-        self.op, self.plan = op, bc.Plan(context, pattern_of(case), op=op, dtype=dtype, flags=flags)
-        self.schedule = torch.empty(max(self.plan.schedule_bytes, 1), dtype=torch.uint8, device="cuda")
-        if self.plan.schedule_bytes:
-            self.plan.upload(self.schedule.data_ptr(), torch.cuda.current_stream().cuda_stream)
-        torch.cuda.synchronize()
-
-    def empty(self):
-        like = {"spmm": self.dy, "spmm_t": self.x, "sddmm": self.values}[self.op]
-        return torch.full_like(like, torch.nan)
-
-    def run(self, out):
-        workspace = torch.empty(self.plan.workspace_bytes(self.tokens), dtype=torch.uint8, device="cuda")
-        addresses = {"schedule": self.schedule.data_ptr(), "workspace": workspace.data_ptr()}
-        rows, cols = self.dy.shape[1], self.x.shape[1]
-        if self.op == "sddmm":
-            addresses |= {
-                "a": self.dy.data_ptr(),
-                "lda": rows,
-                "b": self.x.data_ptr(),
-                "ldb": cols,
-                "values": out.data_ptr(),
-            }
-        else:
-            b = self.x if self.op == "spmm" else self.dy
-            addresses |= {"b": b.data_ptr(), "ldb": b.shape[1], "values": self.values.data_ptr()}
-            addresses |= {"d": out.data_ptr(), "ldd": out.shape[1]}
-        self.plan.run(tokens=self.tokens, stream=torch.cuda.current_stream().cuda_stream, **addresses)
-        return out
 
 
 def bits(tensor):
@@ -84,7 +44,7 @@ def assert_same(results, first, what):
 @families
 def test_ten_runs_have_the_same_bits(cuda, op, dtype, family):
     for number, found in enumerate(CASES):
-        wanted = Product(cuda, found, op, dtype, FAMILIES[family])
+        wanted = of_case(cuda, found, op, dtype, FAMILIES[family])
         outs = [wanted.empty() for _ in range(10)]
         for out in outs:
             wanted.run(out)
@@ -97,7 +57,7 @@ def test_ten_runs_have_the_same_bits(cuda, op, dtype, family):
 @dtypes
 def test_two_streams_at_once(cuda, op, dtype):
     for number in range(len(CASES)):
-        pair = [Product(cuda, found, op, dtype) for found in (CASES[number], CASES[number - 1])]
+        pair = [of_case(cuda, found, op, dtype) for found in (CASES[number], CASES[number - 1])]
         alone = [wanted.run(wanted.empty()) for wanted in pair]
         streams = [torch.cuda.Stream() for _ in pair]
         outs = [[wanted.empty() for _ in range(12)] for wanted in pair]
@@ -113,7 +73,7 @@ def test_two_streams_at_once(cuda, op, dtype):
 
 @ops
 def test_threads_share_a_plan(cuda, op):
-    wanted = Product(cuda, CASES[1], op, "bf16")
+    wanted = of_case(cuda, CASES[1], op, "bf16")
     first = wanted.run(wanted.empty())
     torch.cuda.synchronize()
 
@@ -131,7 +91,7 @@ def test_threads_share_a_plan(cuda, op):
 @families
 def test_a_graph_holds_forward_and_backward(cuda, dtype, family):
     for found in CASES:
-        products = [Product(cuda, found, op, dtype, FAMILIES[family]) for op in OPS]
+        products = [of_case(cuda, found, op, dtype, FAMILIES[family]) for op in OPS]
         alone = [wanted.run(wanted.empty()) for wanted in products]
         outs = [wanted.empty() for wanted in products]
         graph = torch.cuda.CUDAGraph()
@@ -156,7 +116,7 @@ def test_a_graph_holds_forward_and_backward(cuda, dtype, family):
 def test_a_result_outlives_others_in_a_busy_queue(cuda):
     """Many plans at once, none awaited: each has its own schedule and workspace."""
     pairs = [
-        (Product(cuda, case((64, 64), tokens, seed), "spmm", "bf16"), seed)
+        (of_case(cuda, case((64, 64), tokens, seed), "spmm", "bf16"), seed)
         for seed, tokens in enumerate((16, 64, 640) * 4)
     ]
     outs = [wanted.run(wanted.empty()) for wanted, _ in pairs]
