@@ -92,9 +92,9 @@ private:
     // Once per kernel and plan: a kernel needs leave for more than 48 KB of shared memory on each device.
     void allow_memory(const KernelChoice &kernel, int way, bool staged) const {
         std::call_once(allowed_[way][staged], [&] {
-            check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       kernel.shared_bytes),
-                  names_[way]);
+            check(
+                cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes),
+                names_[way]);
         });
     }
 

@@ -1,9 +1,11 @@
 // The two ways of a warpgroup's sums, [64 outputs][tokens] in wgmma's order, to D.
 //
-// Outgoing: packed to 16 bits in registers at a tile's end, then a chunk of 64 tokens at a time activated and stored by the
-// copy engine, while the next tile is multiplied. Knows alpha, bias and activation; the activation's argument is rounded
-// to D's type first, as it is in aux.
-// finish_staged: through shared memory as f32 and the common epilogue, at once. Knows everything, and any alignment.
+// Outgoing packs them to 16 bits in registers at a tile's end, then activates them and gives them to the copy engine, a
+// chunk of 64 tokens at a time, while the next tile is multiplied. It knows alpha, bias and activation; what is
+// activated is rounded to D's type first, as it is in aux.
+//
+// finish_staged() takes them through shared memory as f32 to the common epilogue, at once. It knows everything, and any
+// alignment.
 #pragma once
 
 #include "../common/epilogue.cuh"
@@ -11,10 +13,10 @@
 
 namespace bsparse::gpu::sm90 {
 
-constexpr int kChunk = 64;                             // tokens stored at once
-constexpr int kWarpgroup = 128;                        // threads
-constexpr uint32_t kBoxBytes = kChunk * 64 * 2;        // [64 tokens][64 outputs] of 16 bits
-constexpr uint32_t kStagingBytes = kChunk * 64 * 4;    // of f32; or two boxes
+constexpr int kChunk = 64; // tokens stored at once
+constexpr int kWarpgroup = 128; // threads
+constexpr uint32_t kBoxBytes = kChunk * 64 * 2; // [64 tokens][64 outputs] of 16 bits
+constexpr uint32_t kStagingBytes = kChunk * 64 * 4; // of f32; or two boxes
 
 __device__ __forceinline__ uint32_t pack(__nv_bfloat16, float low, float high) {
     const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
@@ -34,10 +36,9 @@ __device__ __forceinline__ float2 unpack(__half, uint32_t pair) {
     return __half22float2(*reinterpret_cast<const __half2 *>(&pair));
 }
 
-// activate() within 5e-5 of its value, which is little beside the rounding to 16 bits that follows, in a few instructions
-// and without calls, which products in flight would not allow.
-template <bsparse_epilogue kActivation>
-__device__ __forceinline__ float activate_quickly(float x) {
+// activate() within 5e-5 of its value, which is little beside the rounding to 16 bits that follows, in a few
+// instructions and without calls, which products in flight would not allow.
+template <bsparse_epilogue kActivation> __device__ __forceinline__ float activate_quickly(float x) {
     if constexpr (kActivation == BSPARSE_EPILOGUE_GELU) {
         // x Phi(x) = max(x, 0) - |x| / 2 erfc(|x| / sqrt(2)); erfc(z) = exp(-z^2) Q(1 / (1 + 0.54 z)), Q fitted to the
         // smallest relative error. At 20 it is 0.
@@ -66,8 +67,8 @@ struct Place {
 
 // A thread's place in its warpgroup, and the warpgroup's own part of shared memory and named barrier.
 struct Worker {
-    int thread;      // of the warpgroup
-    int barrier;     // named
+    int thread; // of the warpgroup
+    int barrier; // named
     uint32_t memory; // kStagingBytes, 1024-byte aligned
 
     __device__ __forceinline__ int warp() const { return thread / 32; }
@@ -76,8 +77,7 @@ struct Worker {
 };
 
 // Of the two outputs whose sums a thread of a warpgroup holds, which of the 64. merged: see sm90_merge.cuh.
-template <bool kMerged>
-__device__ __forceinline__ int row_of(int thread, int half) {
+template <bool kMerged> __device__ __forceinline__ int row_of(int thread, int half) {
     const int row = thread / 32 * 16 + thread % 32 / 4 + half * 8;
     return kMerged && half == 1 ? row ^ 1 : row;
 }
@@ -87,8 +87,7 @@ struct Bias {
     float of[2];
 };
 
-template <bool kMerged>
-__device__ __forceinline__ Bias load_bias(const Epilogue &e, const Place &place, int outputs) {
+template <bool kMerged> __device__ __forceinline__ Bias load_bias(const Epilogue &e, const Place &place, int outputs) {
     Bias bias{{0, 0}};
     if (e.bias != nullptr) {
         const int thread = thread_number() % kWarpgroup;
@@ -104,8 +103,7 @@ __device__ __forceinline__ Bias load_bias(const Epilogue &e, const Place &place,
     return bias;
 }
 
-template <class T, int kTokens, bool kMerged>
-class Outgoing {
+template <class T, int kTokens, bool kMerged> class Outgoing {
 public:
     static constexpr int kChunks = kTokens / kChunk;
 
@@ -137,9 +135,9 @@ public:
         }
         worker.sync();
         // A box has lines of the warpgroup's 64 outputs; merged, there is one of 32 for each half.
-        constexpr int kLine = kMerged ? 64 : 128;                                        // bytes
-        const int token = worker.lane() / 16 * 8 + worker.lane() % 8;                    // of each 16
-        const int part = (2 * worker.warp() + worker.lane() / 8 % 2) % (kLine / 16);     // 16 bytes of the token's line
+        constexpr int kLine = kMerged ? 64 : 128; // bytes
+        const int token = worker.lane() / 16 * 8 + worker.lane() % 8; // of each 16
+        const int part = (2 * worker.warp() + worker.lane() / 8 % 2) % (kLine / 16); // 16 bytes of the token's line
         const int swizzle = kMerged ? token / 2 % 4 : token % 8;
         const uint32_t half = kMerged ? worker.warp() / 2 * (kBoxBytes / 2) : 0;
         const uint32_t line = box + half + token * kLine + (part ^ swizzle) * 16;
@@ -185,8 +183,7 @@ private:
         }
     }
 
-    template <bsparse_epilogue kActivation>
-    __device__ __forceinline__ void activate_as() {
+    template <bsparse_epilogue kActivation> __device__ __forceinline__ void activate_as() {
 #pragma unroll
         for (int i = 0; i < kChunkPairs; ++i) {
             const float2 x = unpack(T{}, pairs_[i]);

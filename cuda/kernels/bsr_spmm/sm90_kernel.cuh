@@ -1,5 +1,5 @@
-// spmm and spmm_t on Hopper: D^T tiles of two strips of 64 outputs by 128 or 256 tokens, wgmma out of a ring of stages that
-// one thread fills with bulk tensor copies. See sm90_schedule.h for tiles, steps and units.
+// spmm and spmm_t on Hopper: D^T tiles of two strips of 64 outputs by 128 or 256 tokens, wgmma out of a ring of stages
+// that one thread fills with bulk tensor copies. See sm90_schedule.h for tiles, steps and units.
 //
 // Transposed on purpose: the pieces of S are wgmma's A, in either direction as they are stored (spmm_t reads the same
 // bytes MN-major), and the inputs, shared by both strips, its B.
@@ -13,8 +13,7 @@
 namespace bsparse::gpu::sm90 {
 
 // Paired: both strips take part in every step that has any. Staged: finish_staged() instead of Outgoing.
-template <class T_, int kDepth_, bool kTransposed_, bool kPaired_, int kTokens_, bool kStaged_>
-struct Kernel {
+template <class T_, int kDepth_, bool kTransposed_, bool kPaired_, int kTokens_, bool kStaged_> struct Kernel {
     using T = T_;
     static constexpr int kDepth = kDepth_; // inputs of a step
     static constexpr bool kTransposed = kTransposed_, kPaired = kPaired_, kStaged = kStaged_, kMerged = false;
@@ -52,8 +51,7 @@ constexpr int kStop = 16;       // no more units: there is nothing in this stage
 constexpr int kFlags = 31;      // outputs are multiples of 32
 
 // Addresses in a thread block's shared memory. Pieces and inputs lie as the copy engine puts them: lines swizzled.
-template <class K>
-struct Shared {
+template <class K> struct Shared {
     uint32_t base; // 1024-byte aligned: the stages, each with a piece for either strip and the inputs
 
     static constexpr uint32_t kStaging = K::kStages * K::kStageBytes; // for either warpgroup
@@ -113,6 +111,7 @@ __device__ __forceinline__ void stop(const Arguments &args, const Shared<K> &sha
     wait(shared.empty(ring.stage), ring.parity);
     for (int strip = 0; strip < 2; ++strip) {
         store_shared(shared.note(ring.stage, strip), args.beyond | kStop, 0);
+        store_shared(shared.note(ring.stage, strip) + sizeof(int2), args.beyond, 0);
     }
     arrive(shared.full(ring.stage));
 }
@@ -292,8 +291,7 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
     }
 }
 
-template <class K>
-__global__ __launch_bounds__(kThreads, 1) void spmm_kernel(const __grid_constant__ Arguments args) {
+template <class K> __global__ __launch_bounds__(kThreads, 1) void spmm_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ char raw[];
     const Shared<K> shared{(shared_address(raw) + 1023) / 1024 * 1024};
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
@@ -321,12 +319,12 @@ __global__ __launch_bounds__(kThreads, 1) void spmm_kernel(const __grid_constant
                 produce(args, shared, static_cast<int>(blockIdx.x) / args.cluster, static_cast<int>(cluster_rank()));
             }
         }
-        __syncwarp();
     } else {
         take_registers<232>();
         consume(args, shared, warpgroup - 1, static_cast<int>(threadIdx.x) % kWarpgroup);
     }
     if (args.cluster > 1) { // a block must not end while the other may still write to its memory or its barriers
+        __syncwarp();
         cluster_arrive();
         cluster_wait();
     }

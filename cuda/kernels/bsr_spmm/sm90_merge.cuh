@@ -1,18 +1,18 @@
-// 32x32 blocks on Hopper: a strip is two block rows of 32 outputs, which may lie anywhere in D, and a step has up to two
-// halves of 32 inputs, neighbouring block columns, of which both strips take what they store. See sm90_merge_schedule.h.
+// 32x32 blocks on Hopper: a strip is two block rows of 32 outputs, which may lie anywhere in D, and a step has up to
+// two halves of 32 inputs, neighbouring block columns, of which both strips take what they store. See
+// sm90_merge_schedule.h.
 //
 // The copy engine is the bottleneck, and its time goes by lines rather than bytes. So inputs come 64 wide (128 bytes a
-// line) where both halves are wanted, and a block, 2 KB on end, as 16 lines of 128 bytes instead of 32 of 64. The 128-byte
-// swizzle of such a block is the 64-byte swizzle of its rows that wgmma is told, but for rows r and r ^ 1, which are
-// exchanged where r & 8: the epilogue puts them back.
+// line) where both halves are wanted, and a block, 2 KB on end, as 16 lines of 128 bytes instead of 32 of 64. The
+// 128-byte swizzle of such a block is the 64-byte swizzle of its rows that wgmma is told, but for rows r and r ^ 1,
+// which are exchanged where r & 8: the epilogue puts them back.
 #pragma once
 
 #include "sm90_kernel.cuh"
 
 namespace bsparse::gpu::sm90 {
 
-template <class T_, bool kStaged_>
-struct MergedKernel {
+template <class T_, bool kStaged_> struct MergedKernel {
     using T = T_;
     static constexpr bool kTransposed = false, kPaired = false, kStaged = kStaged_, kMerged = true;
     static constexpr int kTokens = 256;
@@ -45,6 +45,7 @@ __device__ __forceinline__ void produce_merged(const Arguments &args, const Shar
             const int mask = input_and_mask & 31;
             const bool narrow = (mask & kMergeNarrow) != 0;
             const int flags = (left == 1 ? kLastStep : 0) | (narrow ? kNarrow : 0);
+            const int4 rows[2] = {__ldg(step + 1), __ldg(step + 2)}; // of either half, before the wait for a stage
             const uint32_t full = shared.full(ring.stage);
             wait(shared.empty(ring.stage), ring.parity);
 #pragma unroll
@@ -61,10 +62,7 @@ __device__ __forceinline__ void produce_merged(const Arguments &args, const Shar
                 load_box(shared.inputs(ring.stage), narrow ? &args.narrow_map : &args.input_map, full, input, token);
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    if ((mask >> 2 * half & 3) == 0) {
-                        continue;
-                    }
-                    const int4 row = __ldg(step + 1 + half);
+                    const int4 row = rows[half];
                     const uint32_t to = shared.piece(ring.stage, half);
                     if (mask >> 2 * half & 1) {
                         load_box(to, &args.value_map, full, 0, row.x);

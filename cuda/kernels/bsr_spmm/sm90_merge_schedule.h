@@ -1,5 +1,5 @@
-// The work of the sm_90 kernel for spmm with 32x32 blocks: a tile is four block rows, two for each strip, and a step the
-// blocks that they store in two neighbouring block columns, its halves.
+// The work of the sm_90 kernel for spmm with 32x32 blocks: a tile is four block rows, two for each strip, and a step
+// the blocks that they store in two neighbouring block columns, its halves.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace bsparse::gpu {
 constexpr int kMergeNarrow = 16; // bit of a step's mask: it has inputs for one half only
 constexpr int kMergeLines = 16;  // the copy engine's view of a block in s_values: lines of 64 elements
 
-// As the kernel reads them. Block rows that match are merged wherever they lie; one that is missing has its output at or
-// beyond the end of D.
+// As the kernel reads them. Block rows that match are merged wherever they lie; one that is missing has its output at
+// or beyond the end of D.
 struct MergeTile {
     int32_t output[4]; // first row of D of each block row: two of strip 0, two of strip 1
     int32_t first, steps;

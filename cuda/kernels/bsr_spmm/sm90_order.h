@@ -1,6 +1,7 @@
 // What the schedules of the sm_90 spmm kernels share: which strips go together, and which worker does what when.
 //
-// A unit is a tile of outputs and a group of tokens. Everything is made once per plan and valid for any number of tokens.
+// A unit is a tile of outputs and a group of tokens. Everything is made once per plan and valid for any number of
+// tokens.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +10,8 @@
 
 namespace bsparse::gpu {
 
-// Ways to cover the tokens: thread blocks of so many tokens, in clusters of neighbouring groups that share the blocks of
-// S. Costs of 64 inputs of a tile and of a unit's start and end, in 1/64 of the time of the former the first way.
+// Ways to cover the tokens: thread blocks of so many tokens, in clusters of neighbouring groups that share the blocks
+// of S. Costs of 64 inputs of a tile and of a unit's start and end, in 1/64 of the time of the former the first way.
 struct Coverage {
     int tokens, cluster;
     int period;     // groups of tokens (tokens * cluster each) that the unit lists hold, to be repeated
@@ -56,8 +57,7 @@ using Columns = std::vector<uint64_t>;
 // neighbours. Positions, two by two; an odd one comes last, alone.
 std::vector<int> match(const std::vector<Columns> &strips, int32_t columns);
 
-template <class Record>
-void append(const std::vector<Record> &records, std::vector<int32_t> &words) {
+template <class Record> void append(const std::vector<Record> &records, std::vector<int32_t> &words) {
     const auto *first = reinterpret_cast<const int32_t *>(records.data());
     words.insert(words.end(), first, first + records.size() * (sizeof(Record) / sizeof(int32_t)));
 }

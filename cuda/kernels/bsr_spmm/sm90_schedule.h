@@ -1,9 +1,9 @@
 // The work of the sm_90 kernels for spmm and spmm_t with blocks of at least 64 outputs.
 //
-// A tile is two strips of 64 outputs (rows of D), one for each consumer warpgroup; a step multiplies a piece of a stored
-// block, 64 outputs by depth inputs, for each strip by these inputs (rows of B), which the strips share: depth is 64, or 32
-// or 16 in blocks that 64 does not divide.
-// Blocks 128 high give tiles whose strips share every step; 64-high block rows are paired by the columns they share.
+// A tile is two strips of 64 outputs (rows of D), one for each consumer warpgroup; a step multiplies a piece of a
+// stored block, 64 outputs by depth inputs, for each strip by these inputs (rows of B), which the strips share: depth
+// is 64, or 32 or 16 in blocks that 64 does not divide. Blocks 128 high give tiles whose strips share every step;
+// 64-high block rows are paired by the columns they share.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ constexpr int kStrip = 64; // outputs of a strip
 // A step as the kernel reads it. A strip takes no part where its row is -1. A tile without blocks has one step in which
 // neither does.
 struct Step {
-    int32_t input;  // first row of B
+    int32_t input; // first row of B
     int32_t row[2]; // of each strip's piece in the values seen as [blocks * block_rows, block_cols]
-    int32_t cols;   // its column there: strip 0 in the low 16 bits, strip 1 in the high ones
+    int32_t cols; // its column there: strip 0 in the low 16 bits, strip 1 in the high ones
 };
 
 struct Tile {
-    int32_t output[2];  // first row of D of each strip; at or beyond the end of D: nothing to write
+    int32_t output[2]; // first row of D of each strip; at or beyond the end of D: nothing to write
     int32_t first, steps;
-    Step step;          // a copy of its first step
+    Step step; // a copy of its first step
 };
 
 // Whether there is one: blocks are multiples of 64 outputs and 16 inputs, and every number fits its field.

@@ -5,19 +5,16 @@
 
 namespace bsparse::gpu::sm90 {
 
-template <class K>
-KernelChoice choose_kernel() {
+template <class K> KernelChoice choose_kernel() {
     return {reinterpret_cast<const void *>(&spmm_kernel<K>), Shared<K>::kBytes};
 }
 
-template <class T, int kDepth, bool kTransposed, bool kPaired, int kTokens>
-KernelChoice choose_staged(bool staged) {
+template <class T, int kDepth, bool kTransposed, bool kPaired, int kTokens> KernelChoice choose_staged(bool staged) {
     return staged ? choose_kernel<Kernel<T, kDepth, kTransposed, kPaired, kTokens, true>>()
                   : choose_kernel<Kernel<T, kDepth, kTransposed, kPaired, kTokens, false>>();
 }
 
-template <class T, int kDepth, bool kTransposed, bool kPaired>
-KernelChoice choose_tokens(int tokens, bool staged) {
+template <class T, int kDepth, bool kTransposed, bool kPaired> KernelChoice choose_tokens(int tokens, bool staged) {
     if constexpr (kDepth == 64) {
         if (tokens == 128) {
             return choose_staged<T, kDepth, kTransposed, kPaired, 128>(staged);
@@ -26,8 +23,7 @@ KernelChoice choose_tokens(int tokens, bool staged) {
     return choose_staged<T, kDepth, kTransposed, kPaired, 256>(staged);
 }
 
-template <class T, int kDepth>
-KernelChoice choose_depth(const Variant &v) {
+template <class T, int kDepth> KernelChoice choose_depth(const Variant &v) {
     if (v.transposed) {
         return v.paired ? choose_tokens<T, kDepth, true, true>(v.tokens, v.staged)
                         : choose_tokens<T, kDepth, true, false>(v.tokens, v.staged);
@@ -36,8 +32,7 @@ KernelChoice choose_depth(const Variant &v) {
                     : choose_tokens<T, kDepth, false, false>(v.tokens, v.staged);
 }
 
-template <class T>
-KernelChoice choose_variant(const Variant &v) {
+template <class T> KernelChoice choose_variant(const Variant &v) {
     if (v.merged) {
         return v.staged ? choose_kernel<MergedKernel<T, true>>() : choose_kernel<MergedKernel<T, false>>();
     }

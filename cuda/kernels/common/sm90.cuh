@@ -2,8 +2,8 @@
 // Every shared memory address is the 32-bit one of shared_address().
 #pragma once
 
-#include <cuda.h>
 #include <cstdint>
+#include <cuda.h>
 
 namespace bsparse::gpu::sm90 {
 
@@ -104,8 +104,7 @@ __device__ __forceinline__ void wait(uint32_t barrier, uint32_t parity) {
 struct Ring {
     uint32_t stage, parity;
 
-    template <uint32_t kStages>
-    __device__ __forceinline__ void advance() {
+    template <uint32_t kStages> __device__ __forceinline__ void advance() {
         if (++stage == kStages) {
             stage = 0;
             parity ^= 1;
@@ -130,9 +129,7 @@ __device__ __forceinline__ void cluster_arrive() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 
-__device__ __forceinline__ void cluster_wait() {
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 // Barriers 1 to 15 of a block; 0 is __syncthreads().
 __device__ __forceinline__ void sync_named(int barrier, int threads) {
@@ -145,21 +142,17 @@ __device__ __forceinline__ void arrive_named(int barrier, int threads) {
 
 // Registers a thread of this warpgroup; the counts of a block's three warpgroups together must be at most 504 (more
 // hangs for ever), each a multiple of 8.
-template <int kRegisters>
-__device__ __forceinline__ void take_registers() {
+template <int kRegisters> __device__ __forceinline__ void take_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-template <int kRegisters>
-__device__ __forceinline__ void give_registers() {
+template <int kRegisters> __device__ __forceinline__ void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
 // Programmatic dependent launch: waits until the kernels before this one in the stream are done, and lets the next
 // start early. Both do nothing in an ordinary launch.
-__device__ __forceinline__ void wait_for_previous_kernel() {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
+__device__ __forceinline__ void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 __device__ __forceinline__ void let_next_kernel_start() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -197,8 +190,7 @@ __device__ __forceinline__ void store_box(const CUtensorMap *map, uint32_t from,
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 // Until at most kPending of this thread's last committed groups still read shared memory.
-template <int kPending>
-__device__ __forceinline__ void wait_stores_read() {
+template <int kPending> __device__ __forceinline__ void wait_stores_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
@@ -214,8 +206,8 @@ __device__ __forceinline__ void store_matrices_transposed(uint32_t to, uint32_t 
 }
 
 __device__ __forceinline__ void store_matrices(uint32_t to, uint32_t m0, uint32_t m1, uint32_t m2, uint32_t m3) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(m0), "r"(m1), "r"(m2),
-                 "r"(m3)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(m0), "r"(m1),
+                 "r"(m2), "r"(m3)
                  : "memory");
 }
 

@@ -26,14 +26,12 @@ __device__ __forceinline__ void fence_wgmma() { asm volatile("wgmma.fence.sync.a
 
 __device__ __forceinline__ void commit_wgmma() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-template <int kPending>
-__device__ __forceinline__ void wait_wgmma() {
+template <int kPending> __device__ __forceinline__ void wait_wgmma() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
 // Keeps the compiler from moving accumulators across wgmma, which it knows nothing of.
-template <int kCount>
-__device__ __forceinline__ void pin(float (&values)[kCount]) {
+template <int kCount> __device__ __forceinline__ void pin(float (&values)[kCount]) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
         asm volatile("" : "+f"(values[i])::"memory");
@@ -42,17 +40,17 @@ __device__ __forceinline__ void pin(float (&values)[kCount]) {
 
 // What follows spells one asm statement for each N and type. An asm statement counts its operands from 0: the
 // accumulators come first.
-#define BSPARSE_NAMES_0 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+#define BSPARSE_NAMES_0                                                                                                \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define BSPARSE_NAMES_1 \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+#define BSPARSE_NAMES_1                                                                                                \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define BSPARSE_NAMES_2 \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+#define BSPARSE_NAMES_2                                                                                                \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                                 \
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define BSPARSE_NAMES_3 \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+#define BSPARSE_NAMES_3                                                                                                \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "                     \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define BSPARSE_SUMS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define BSPARSE_SUMS_16(i) BSPARSE_SUMS_4(i), BSPARSE_SUMS_4(i + 4), BSPARSE_SUMS_4(i + 8), BSPARSE_SUMS_4(i + 12)
@@ -70,8 +68,7 @@ __device__ __forceinline__ void pin(float (&values)[kCount]) {
                  : "l"(a_tile), "l"(b_tile), "r"(static_cast<int>(add)), "n"(static_cast<int>(kTransA)),               \
                    "n"(static_cast<int>(kTransB)))
 
-#define BSPARSE_WGMMA_64(type)                                                                                         \
-    BSPARSE_WGMMA(64, type, BSPARSE_NAMES_0, 32, 33, 34, 35, 36, BSPARSE_SUMS_32(0))
+#define BSPARSE_WGMMA_64(type) BSPARSE_WGMMA(64, type, BSPARSE_NAMES_0, 32, 33, 34, 35, 36, BSPARSE_SUMS_32(0))
 #define BSPARSE_WGMMA_128(type)                                                                                        \
     BSPARSE_WGMMA(128, type, BSPARSE_NAMES_0 ", " BSPARSE_NAMES_1, 64, 65, 66, 67, 68, BSPARSE_SUMS_32(0),             \
                   BSPARSE_SUMS_32(32))
