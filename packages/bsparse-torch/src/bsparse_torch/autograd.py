@@ -37,7 +37,7 @@ class _Linear(torch.autograd.Function):
                 f"keep_aux is False with activation {activation!r}; its gradient needs aux: "
                 "call bsparse_torch.functional.block_sparse_linear, or pass keep_aux=True"
             )
-        y, aux = _below_autograd(*inputs)
+        y, aux = _below_autograd(ops.linear, *inputs)
         needs_x, needs_values = ctx.needs_input_grad[:2]
         kept = x if needs_values else None, values if needs_x else None, aux if keep_aux else None
         ctx.save_for_backward(*kept, row_offsets, col_indices)
@@ -61,18 +61,24 @@ class _Linear(torch.autograd.Function):
             da = daux if da is None else da + daux
         if da is not None:
             needs_x, needs_values, needs_bias = ctx.needs_input_grad[:3]
+            # Where gradients are to be differentiated again, the operators are asked with autograd, and refuse.
+            call = _differentiably if torch.is_grad_enabled() else _below_autograd
             if needs_x:
-                dx = ops.grad_input(da, values, row_offsets, col_indices, *ctx.pattern)
+                dx = call(ops.grad_input, da, values, row_offsets, col_indices, *ctx.pattern)
             if needs_values:
-                dvalues = ops.grad_values(da, x, row_offsets, col_indices, *ctx.pattern, *ctx.block)
+                dvalues = call(ops.grad_values, da, x, row_offsets, col_indices, *ctx.pattern, *ctx.block)
             if needs_bias:
                 dbias = da.reshape(-1, da.shape[-1]).sum(0, dtype=ctx.bias_dtype)
         return dx, dvalues, dbias, None, None, None, None, None, None, None
 
 
-def _below_autograd(*inputs: Any) -> tuple[Tensor, Tensor]:
+def _below_autograd(operator: Callable[..., Any], *inputs: Any) -> Any:
     with torch._C._AutoDispatchBelowAutograd():
-        return ops.linear(*inputs)  # type: ignore[no-any-return]
+        return operator(*inputs)
+
+
+def _differentiably(operator: Callable[..., Any], *inputs: Any) -> Any:
+    return operator(*inputs)
 
 
 def _linear(*inputs: Any) -> tuple[Tensor, Tensor]:
@@ -82,7 +88,7 @@ def _linear(*inputs: Any) -> tuple[Tensor, Tensor]:
             "the layer with to_linear()"
         )
     if not (torch.is_grad_enabled() and any(isinstance(e, Tensor) and e.requires_grad for e in inputs[:3])):
-        return _below_autograd(*inputs)
+        return _below_autograd(ops.linear, *inputs)  # type: ignore[no-any-return]
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise NotImplementedError(
             "bsparse has no gradients inside torch.func (grad, vjp, jacrev): use backward() or torch.autograd.grad, or "
