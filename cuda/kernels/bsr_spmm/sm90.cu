@@ -47,7 +47,7 @@ public:
 
     bool serves(const bsparse_args &args) const override {
         const bsparse_dtype dtype = plan_.desc.dtype;
-        return can_map(dtype, args.b, args.ldb) && can_map(dtype, args.s_values, plan_.pattern.block_cols) &&
+        return can_map(dtype, args.b, args.ldb) && can_map(dtype, args.s_values, sm90_value_width(plan_.pattern)) &&
                args.tokens < std::numeric_limits<int32_t>::max() / 2;
     }
 
@@ -132,15 +132,21 @@ private:
         const bsparse_dtype dtype = plan_.desc.dtype;
         const MapMatrix inputs{dtype, args.b, transposed_ ? pattern.rows : pattern.cols, args.tokens, args.ldb};
         a.input_map = make_tensor_map(inputs, order_.depth, tokens);
-        if (order_.merged) { // blocks as lines of 64, see sm90_merge.cuh
+        if (order_.merged) {
             a.narrow_map = make_tensor_map(inputs, order_.depth / 2, tokens);
-            a.value_map =
-                make_tensor_map({dtype, args.s_values, 64, pattern.blocks * kMergeLines, 64}, 64, kMergeLines);
-        } else {
-            a.value_map = make_tensor_map(
-                {dtype, args.s_values, pattern.block_cols, pattern.blocks * pattern.block_rows, pattern.block_cols},
-                transposed_ ? kStrip : order_.depth, transposed_ ? order_.depth : kStrip);
         }
+        const int64_t width = sm90_value_width(pattern);
+        const int64_t elements = pattern.blocks * pattern.block_rows * pattern.block_cols;
+        const MapMatrix values{dtype, args.s_values, width, elements / width, width};
+        a.value_map = make_tensor_map(values, 64, value_lines());
+    }
+
+    // Of the box of a piece of S, whose lines are of 64 elements.
+    int value_lines() const {
+        if (order_.merged) {
+            return kMergeLines;
+        }
+        return transposed_ ? order_.depth : kStrip * order_.depth / 64;
     }
 
     // The first units go to a worker each: with few of them, the last workers have none.

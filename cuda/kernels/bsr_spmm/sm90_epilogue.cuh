@@ -76,10 +76,13 @@ struct Worker {
     __device__ __forceinline__ void sync() const { sync_named(barrier, kWarpgroup); }
 };
 
-// Of the two outputs whose sums a thread of a warpgroup holds, which of the 64. merged: see sm90_merge.cuh.
-template <bool kMerged> __device__ __forceinline__ int row_of(int thread, int half) {
-    const int row = thread / 32 * 16 + thread % 32 / 4 + half * 8;
-    return kMerged && half == 1 ? row ^ 1 : row;
+// Which of the strip's 64 outputs the first (half 0) and second sum of a thread belong to. fold: lines of a piece of S
+// that were loaded as one of 128 bytes, see sm90_kernel.cuh; it exchanges lines among neighbours.
+__device__ __forceinline__ int exchange_of(int warp, int half, int fold) { return (2 * warp + half) & (fold - 1); }
+
+__device__ __forceinline__ int row_of(int thread, int half, int fold) {
+    const int warp = thread / 32;
+    return warp * 16 + half * 8 + (thread % 32 / 4 ^ exchange_of(warp, half, fold));
 }
 
 // The bias of a thread's two outputs.
@@ -87,13 +90,14 @@ struct Bias {
     float of[2];
 };
 
-template <bool kMerged> __device__ __forceinline__ Bias load_bias(const Epilogue &e, const Place &place, int outputs) {
+template <int kFold, bool kMerged>
+__device__ __forceinline__ Bias load_bias(const Epilogue &e, const Place &place, int outputs) {
     Bias bias{{0, 0}};
     if (e.bias != nullptr) {
         const int thread = thread_number() % kWarpgroup;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int row = row_of<kMerged>(thread, half);
+            const int row = row_of(thread, half, kFold);
             const int output = kMerged ? place.output_of(row) : place.output + row;
             if (output < outputs) {
                 bias.of[half] = load_as_f32(e.bias, e.bias_dtype, output);
@@ -103,7 +107,7 @@ template <bool kMerged> __device__ __forceinline__ Bias load_bias(const Epilogue
     return bias;
 }
 
-template <class T, int kTokens, bool kMerged> class Outgoing {
+template <class T, int kTokens, int kFold, bool kMerged> class Outgoing {
 public:
     static constexpr int kChunks = kTokens / kChunk;
 
@@ -111,14 +115,14 @@ public:
 
     // Everything before must have gone. written: whether there are sums at all, else they count as 0.
     __device__ __forceinline__ void take(const float (&sums)[kTokens / 2], bool written, float alpha, const Bias &bias,
-                                         const Place &place) {
+                                         const Place &place, const Worker &worker) {
 #pragma unroll
         for (int i = 0; i < kTokens / 4; ++i) {
             const float low = written ? sums[2 * i] : 0.0f;
             const float high = written ? sums[2 * i + 1] : 0.0f;
             pairs_[i] = pack(T{}, low * alpha + bias.of[i % 2], high * alpha + bias.of[i % 2]);
-            if (kMerged && i % 2 == 1) { // to the thread that holds this row in an ordinary tile
-                pairs_[i] = __shfl_xor_sync(~0u, pairs_[i], 4);
+            if (kFold > 2 || (kFold == 2 && i % 2 == 1)) { // to the thread that holds this row in an ordinary tile
+                pairs_[i] = __shfl_xor_sync(~0u, pairs_[i], 4 * exchange_of(worker.warp(), i % 2, kFold));
             }
         }
         place_ = place;
@@ -202,20 +206,20 @@ __device__ __forceinline__ int staged_index(int token, int output) {
     return token * 64 + (output ^ (token / 2 % 4) * 8);
 }
 
-template <int kIndex, int kTokens, bool kMerged>
+template <int kIndex, int kTokens, int kFold>
 __device__ __forceinline__ void stage_chunk(float *staging, const float (&sums)[kTokens / 2], bool written,
                                             const Worker &worker) {
     if constexpr (kIndex < kTokens / kChunk) {
 #pragma unroll
         for (int i = 0; i < 32; ++i) { // sums[4 j + 2 h + c]: token 8 j + c, from this thread's first
             const int token = i / 4 * 8 + worker.lane() % 4 * 2 + i % 2;
-            const int output = row_of<kMerged>(worker.thread, i / 2 % 2);
+            const int output = row_of(worker.thread, i / 2 % 2, kFold);
             staging[staged_index(token, output)] = written ? sums[kIndex * 32 + i] : 0.0f;
         }
     }
 }
 
-template <int kTokens, bool kMerged>
+template <int kTokens, int kFold>
 __device__ __forceinline__ void finish_staged(const float (&sums)[kTokens / 2], bool written, const Epilogue &e,
                                               const Place &place, int tokens, int outputs, const Worker &worker) {
     float *staging = static_cast<float *>(__cvta_shared_to_generic(worker.memory)); // kStagingBytes
@@ -224,16 +228,16 @@ __device__ __forceinline__ void finish_staged(const float (&sums)[kTokens / 2], 
         worker.sync(); // everyone has read the chunk before
         switch (chunk) {
         case 0:
-            stage_chunk<0, kTokens, kMerged>(staging, sums, written, worker);
+            stage_chunk<0, kTokens, kFold>(staging, sums, written, worker);
             break;
         case 1:
-            stage_chunk<1, kTokens, kMerged>(staging, sums, written, worker);
+            stage_chunk<1, kTokens, kFold>(staging, sums, written, worker);
             break;
         case 2:
-            stage_chunk<2, kTokens, kMerged>(staging, sums, written, worker);
+            stage_chunk<2, kTokens, kFold>(staging, sums, written, worker);
             break;
         default:
-            stage_chunk<3, kTokens, kMerged>(staging, sums, written, worker);
+            stage_chunk<3, kTokens, kFold>(staging, sums, written, worker);
         }
         worker.sync();
 #pragma unroll 1

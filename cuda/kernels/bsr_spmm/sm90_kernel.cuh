@@ -12,11 +12,17 @@
 
 namespace bsparse::gpu::sm90 {
 
+// The copy engine's time goes by lines rather than bytes. So pieces of blocks 16 or 32 wide, which lie on end, come as
+// fewer lines of 128 bytes: kFold of the block's lines in each. The 128-byte swizzle of such a piece is the narrower
+// swizzle of the block's own lines that wgmma is told, but that line r is found where r ^ (r / 8 % kFold) belongs: the
+// epilogue puts them back.
+//
 // Paired: both strips take part in every step that has any. Staged: finish_staged() instead of Outgoing.
 template <class T_, int kDepth_, bool kTransposed_, bool kPaired_, int kTokens_, bool kStaged_> struct Kernel {
     using T = T_;
     static constexpr int kDepth = kDepth_; // inputs of a step
     static constexpr bool kTransposed = kTransposed_, kPaired = kPaired_, kStaged = kStaged_, kMerged = false;
+    static constexpr int kFold = kTransposed ? 1 : 64 / kDepth;
     static constexpr int kTokens = kTokens_;
     static constexpr uint32_t kPieceBytes = kStrip * kDepth * sizeof(T);
     static constexpr uint32_t kInputBytes = kTokens * kDepth * sizeof(T);
@@ -211,7 +217,7 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
     const Worker worker{thread, 1 + strip, shared.staging(strip)};
     const int cluster = args.cluster;
     float sums[K::kTokens / 2]; // [64 outputs][kTokens], wgmma's order
-    [[maybe_unused]] Outgoing<typename K::T, K::kTokens, K::kMerged> outgoing;
+    [[maybe_unused]] Outgoing<typename K::T, K::kTokens, K::kFold, K::kMerged> outgoing;
     Ring ring{0, 0};
     wait_for_previous_kernel();
     for (;;) { // a unit
@@ -264,7 +270,7 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
         const Place place{first, K::kMerged ? second : first + 32, note.y};
         Bias bias;
         if constexpr (!K::kStaged) { // arrives while the last products run
-            bias = load_bias<K::kMerged>(args.epilogue, place, args.outputs);
+            bias = load_bias<K::kFold, K::kMerged>(args.epilogue, place, args.outputs);
         }
         wait_wgmma<0>();
         pin(sums);
@@ -280,10 +286,9 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
             break;
         }
         if constexpr (K::kStaged) {
-            finish_staged<K::kTokens, K::kMerged>(sums, written, args.epilogue, place, args.tokens, args.outputs,
-                                                  worker);
+            finish_staged<K::kTokens, K::kFold>(sums, written, args.epilogue, place, args.tokens, args.outputs, worker);
         } else {
-            outgoing.take(sums, written, args.epilogue.alpha, bias, place);
+            outgoing.take(sums, written, args.epilogue.alpha, bias, place, worker);
         }
     }
     if (!K::kStaged && thread == 0) {

@@ -2,10 +2,8 @@
 // two halves of 32 inputs, neighbouring block columns, of which both strips take what they store. See
 // sm90_merge_schedule.h.
 //
-// The copy engine is the bottleneck, and its time goes by lines rather than bytes. So inputs come 64 wide (128 bytes a
-// line) where both halves are wanted, and a block, 2 KB on end, as 16 lines of 128 bytes instead of 32 of 64. The
-// 128-byte swizzle of such a block is the 64-byte swizzle of its rows that wgmma is told, but for rows r and r ^ 1,
-// which are exchanged where r & 8: the epilogue puts them back.
+// Inputs come 64 wide where both halves are wanted, and a block, 2 KB on end, as 16 lines of 128 bytes: see kFold in
+// sm90_kernel.cuh.
 #pragma once
 
 #include "sm90_kernel.cuh"
@@ -15,6 +13,7 @@ namespace bsparse::gpu::sm90 {
 template <class T_, bool kStaged_> struct MergedKernel {
     using T = T_;
     static constexpr bool kTransposed = false, kPaired = false, kStaged = kStaged_, kMerged = true;
+    static constexpr int kFold = 2;
     static constexpr int kTokens = 256;
     static constexpr uint32_t kBlockBytes = 32 * 32 * sizeof(T);
     static constexpr uint32_t kHalfBytes = 4 * kBlockBytes; // a half's pieces of both strips, two blocks each

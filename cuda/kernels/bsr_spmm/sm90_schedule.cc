@@ -1,5 +1,6 @@
 #include "sm90_schedule.h"
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -50,7 +51,8 @@ Piece piece(const Side &side, const Strip &strip, int32_t block, int32_t depth) 
     if (side.transposed) {
         return {first_row + depth, strip.offset * kStrip};
     }
-    return {first_row + strip.offset * kStrip, depth};
+    const int32_t fold = 64 / side.depth; // lines of the block in one of the values
+    return {(first_row + strip.offset * kStrip) / fold, depth};
 }
 
 constexpr int32_t kAbsent = -1;
@@ -182,12 +184,15 @@ private:
 
 } // namespace
 
+int32_t sm90_value_width(const Pattern &pattern) { return std::max(pattern.block_cols, 64); }
+
 bool sm90_takes(const Pattern &pattern, bool transposed) {
     const Side side = side_of(pattern, transposed);
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
     const int64_t strips = int64_t{side.lists.majors()} * side.block_outputs / kStrip;
     const int64_t pieces = pattern.blocks * (side.block_outputs / kStrip) * (side.block_inputs / side.depth);
-    return side.block_outputs % kStrip == 0 && side.block_inputs % 16 == 0 && pattern.block_rows < 1 << 15 &&
+    const bool on_end = transposed || side.depth == 64 || side.block_inputs == side.depth;
+    return side.block_outputs % kStrip == 0 && side.block_inputs % 16 == 0 && on_end && pattern.block_rows < 1 << 15 &&
            pattern.block_cols < 1 << 15 && pattern.blocks * pattern.block_rows < kMost && pattern.rows < kMost &&
            pattern.cols < kMost && pieces < kMost && strips < kMostTiles;
 }

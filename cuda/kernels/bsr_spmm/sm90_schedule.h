@@ -29,7 +29,12 @@ struct Tile {
     Step step; // a copy of its first step
 };
 
-// Whether there is one: blocks are multiples of 64 outputs and 16 inputs, and every number fits its field.
+// The values as a matrix of lines: of a block's own, or of 64 elements, several of its lines, where it has fewer
+// columns.
+int32_t sm90_value_width(const Pattern &pattern);
+
+// Whether there is a schedule: blocks have a multiple of 64 outputs and 16, 32 or a multiple of 64 inputs (spmm_t: of
+// 16), and every number fits its field.
 bool sm90_takes(const Pattern &pattern, bool transposed);
 
 // transposed: spmm_t, whose outputs are the columns of S.
