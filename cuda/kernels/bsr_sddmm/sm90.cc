@@ -32,25 +32,25 @@ constexpr int64_t kFromTokens[kVariants] = {0, kSplitTokens, 6144};
 // One schedule, and where its lists lie among all.
 struct Variant {
     size_t first_segment, segments, chunks;
-    int clusters, meetings;
+    int clusters, halves, meetings;
     size_t counters_bytes, sums_bytes; // of the workspace, in this order
 
     Variant(std::vector<int32_t> &all, const Schedule &schedule)
         : first_segment(append(all, schedule.first_segment)), segments(append(all, schedule.segments)),
-          chunks(append(all, schedule.chunks)), clusters(schedule.clusters()),
-          meetings(schedule.meetings), counters_bytes(round_up(meetings * kOwners * sizeof(uint32_t))),
+          chunks(append(all, schedule.chunks)), clusters(schedule.clusters()), halves(schedule.halves),
+          meetings(schedule.meetings), counters_bytes(round_up(meetings * kCounters * sizeof(uint32_t))),
           sums_bytes(static_cast<size_t>(schedule.sums_bytes())) {}
 };
 
 class SddmmSm90 final : public Family {
 public:
     SddmmSm90(const Plan &plan, const DeviceFacts &device)
-        : plan_(plan), pairs_(is_paired(plan.pattern)),
+        : plan_(plan), paired_(is_paired(plan.pattern)),
           name_(std::string("cuda.bsr_sddmm.") + dtype_name(plan.desc.dtype) + ".sm90." +
-                (pairs_ ? "128x256" : "2x64x256")) {
+                (paired_ ? "128x256" : "2x64x256")) {
         for (const int64_t tokens : kPlannedTokens) {
             variants_.emplace_back(schedule_,
-                                   make_schedule(plan.pattern, device.multiprocessors / kHalves, tokens));
+                                   make_schedule(plan.pattern, device.multiprocessors, tokens));
         }
     }
 
@@ -75,7 +75,9 @@ public:
         task.x = {args.b, args.ldb};
         task.tokens = args.tokens;
         task.clusters = variant.clusters;
+        task.halves = variant.halves;
         task.meetings = variant.meetings;
+        task.paired = paired_;
         Params &params = task.params;
         params.first_segment = run.schedule + variant.first_segment;
         params.segments = reinterpret_cast<const Segment *>(run.schedule + variant.segments);
@@ -90,9 +92,9 @@ public:
         params.counters = reinterpret_cast<uint32_t *>(run.workspace);
         params.sums = reinterpret_cast<float *>(run.workspace + variant.counters_bytes);
         if (plan_.desc.dtype == BSPARSE_BF16) {
-            launch_bf16(task, pairs_, run.stream);
+            launch_bf16(task, run.stream);
         } else {
-            launch_f16(task, pairs_, run.stream);
+            launch_f16(task, run.stream);
         }
     }
 
@@ -106,7 +108,7 @@ private:
     }
 
     const Plan &plan_;
-    const bool pairs_;
+    const bool paired_;
     const std::string name_;
     std::vector<Variant> variants_; // [kVariants]
 };

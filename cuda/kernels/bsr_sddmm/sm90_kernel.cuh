@@ -1,15 +1,17 @@
 // bsr_sddmm on Hopper: values = alpha * dY^T X at the stored blocks + beta * values, bf16 or f16 in, f32 sums.
 //
-// One thread block for each multiprocessor, two of them a cluster: one thread loads, two warpgroups multiply. A stage
-// holds some tokens of the tile's two strips of dY and of this half's chunks of X, all as boxes [tokens][64] in the
-// order of memory, which wgmma reads as MN-major operands. Each warpgroup has one strip, and multiplies it by a run of
-// neighbouring chunks. A strip is loaded by one thread block for both of the cluster.
+// One thread block for each multiprocessor: one thread loads, two warpgroups multiply. A stage holds some tokens of the
+// tile's two strips of dY and of this half's chunks of X, all as boxes [tokens][64] in the order of memory, which wgmma
+// reads as MN-major operands. Each warpgroup has one strip, and multiplies it by a run of neighbouring chunks. Where two
+// thread blocks are a cluster, each loads one strip for both.
 //
 // A tile that is cut into ranges of tokens is added up by whoever finishes last: the others have left their sums in the
 // workspace. Nobody waits for anybody, and the order of addition is that of the tokens: the same bits in every run.
 #pragma once
 
+#include <cstring>
 #include <cuda_runtime.h>
+#include <type_traits>
 #include <utility>
 
 #include "../common/sm90.cuh"
@@ -21,18 +23,25 @@ namespace bsparse::gpu::sddmm_sm90 {
 constexpr int kWarpgroup = 128;
 constexpr int kThreads = 3 * kWarpgroup;
 constexpr int kLoaderRegisters = 40, kMathRegisters = 232;
-constexpr int kSums = 32;           // f32 of a thread for each chunk: its part of [64, 64]
-constexpr int kDepth = 16;          // tokens of one wgmma
+constexpr int kSums = 32;  // f32 of a thread for each chunk: its part of [64, 64]
+constexpr int kDepth = 16; // tokens of one wgmma
 
 struct PairLayout {
     static constexpr Shape kShape = kPairShape;
+    static constexpr int kHalves = 2;
+};
+struct LonePairLayout {
+    static constexpr Shape kShape = kPairShape;
+    static constexpr int kHalves = 1;
 };
 struct UnionLayout {
     static constexpr Shape kShape = kUnionShape;
+    static constexpr int kHalves = 2;
 };
 
 // Shared memory: stages, each strip 0, strip 1, chunks; barriers; a flag for each warpgroup.
 template <class Layout> struct Shared {
+    static constexpr int kHalves = Layout::kHalves;
     static constexpr int kTokens = Layout::kShape.tokens, kChunks = Layout::kShape.chunks;
     static constexpr uint32_t kStages = Layout::kShape.stages;
     static constexpr uint32_t kBoxBytes = kTokens * kEdge * 2;
@@ -55,13 +64,12 @@ __device__ __forceinline__ int step_of(int32_t fraction, int32_t steps) {
 // One thread: everything that this half's segments read, in order.
 template <class Layout>
 __device__ __forceinline__ void load(const Params &params, const CUtensorMap *dy_map, const CUtensorMap *x_map,
-                                     Shared<Layout> shared, int first, int last, uint32_t rank) {
+                                     Shared<Layout> shared, int first, int last, int rank) {
     using S = Shared<Layout>;
-    constexpr uint16_t kBoth = 3;
     sm90::Ring ring{0, 1};
     for (int i = first; i < last; ++i) {
         const Segment &segment = params.segments[i];
-        const int row = segment.tile.row[rank];
+        const int row[2] = {segment.tile.row[0], segment.tile.row[1]};
         const Half half = segment.tile.half[rank];
         const int chunks = half.chunks();
         int column[S::kChunks];
@@ -73,9 +81,16 @@ __device__ __forceinline__ void load(const Params &params, const CUtensorMap *dy
         for (int step = begin; step < end; ++step) {
             const uint32_t full = shared.full(ring.stage);
             const uint32_t stage = shared.stage(ring.stage);
-            sm90::wait(shared.empty(ring.stage), ring.parity); // by both thread blocks
+            sm90::wait(shared.empty(ring.stage), ring.parity); // in all halves
             sm90::arrive_expect_bytes(full, (2 + chunks) * S::kBoxBytes);
-            sm90::load_box_multicast(stage + rank * S::kBoxBytes, dy_map, full, kBoth, row, step * S::kTokens);
+            if constexpr (S::kHalves == 2) {
+                constexpr uint16_t kBoth = 3;
+                sm90::load_box_multicast(stage + rank * S::kBoxBytes, dy_map, full, kBoth, rank == 0 ? row[0] : row[1],
+                                         step * S::kTokens);
+            } else {
+                sm90::load_box(stage, dy_map, full, row[0], step * S::kTokens);
+                sm90::load_box(stage + S::kBoxBytes, dy_map, full, row[1], step * S::kTokens);
+            }
 #pragma unroll
             for (int c = 0; c < S::kChunks; ++c) {
                 if (c < chunks) {
@@ -87,17 +102,18 @@ __device__ __forceinline__ void load(const Params &params, const CUtensorMap *dy
     }
 }
 
-// This warpgroup no longer reads a stage; both thread blocks write into it. wgmma keeps its warps together.
+// This warpgroup no longer reads a stage, into which all halves write. wgmma keeps its warps together.
 template <class Layout> __device__ __forceinline__ void release(Shared<Layout> shared, uint32_t stage, int thread) {
-    if (thread < kHalves) {
+    if (thread < Layout::kHalves) {
         sm90::arrive_remote(shared.empty(stage), thread);
     }
 }
 
 // sums += strip^T [64, tokens] times chunks [tokens, 64 * kCount] over some steps, at least one.
 template <class T, class Layout, int kCount>
-__device__ __forceinline__ void multiply_steps(float (&sums)[kCount * kSums], Shared<Layout> shared, uint32_t strip_offset,
-                                               uint32_t chunks_offset, int steps, sm90::Ring &ring, int thread) {
+__device__ __forceinline__ void multiply_steps(float (&sums)[kCount * kSums], Shared<Layout> shared,
+                                               uint32_t strip_offset, uint32_t chunks_offset, int steps,
+                                               sm90::Ring &ring, int thread) {
     using S = Shared<Layout>;
     uint32_t previous = 0;
     for (int step = 0; step < steps; ++step) {
@@ -162,22 +178,22 @@ __device__ __forceinline__ Share share_of(const Params &params, int segment_inde
 }
 
 // Leaves the sums of one part of a tile in the workspace. Whether all parts are there: then sums is their total.
-template <int kCount>
-__device__ __forceinline__ bool meet(float (&sums)[kCount * kSums], const Params &params, const Share &share, int owner,
+template <int kHalves, int kCount>
+__device__ __forceinline__ bool meet(float (&sums)[kCount], const Params &params, const Share &share, int owner,
                                      int warpgroup, int thread, int *last_flag) {
     constexpr int kUnit = kEdge * kEdge / 4; // float4
-    const int64_t part_stride = int64_t{kOwners} * share.width * kUnit;
+    const int64_t part_stride = int64_t{kHalves} * 2 * share.width * kUnit;
     float4 *all = reinterpret_cast<float4 *>(params.sums) +
                   (share.first_unit + int64_t{owner} * share.width) * kUnit + thread;
     float4 *mine = all + share.part * part_stride;
 #pragma unroll
-    for (int f = 0; f < kCount * kSums / 4; ++f) {
+    for (int f = 0; f < kCount / 4; ++f) {
         __stcg(mine + f * kWarpgroup, make_float4(sums[4 * f], sums[4 * f + 1], sums[4 * f + 2], sums[4 * f + 3]));
     }
     __threadfence();
     sm90::sync_named(1 + warpgroup, kWarpgroup);
     if (thread == 0) {
-        uint32_t *counter = params.counters + share.meeting * kOwners + owner;
+        uint32_t *counter = params.counters + share.meeting * kCounters + owner;
         *last_flag = atomicAdd(counter, 1) == static_cast<uint32_t>(share.parts - 1);
         __threadfence();
     }
@@ -186,13 +202,13 @@ __device__ __forceinline__ bool meet(float (&sums)[kCount * kSums], const Params
         return false;
     }
 #pragma unroll
-    for (int i = 0; i < kCount * kSums; ++i) {
+    for (int i = 0; i < kCount; ++i) {
         sums[i] = 0;
     }
     for (int part = 0; part < share.parts; ++part) {
         const float4 *other = all + part * part_stride;
 #pragma unroll
-        for (int f = 0; f < kCount * kSums / 4; ++f) {
+        for (int f = 0; f < kCount / 4; ++f) {
             const float4 x = __ldcg(other + f * kWarpgroup);
             sums[4 * f] += x.x;
             sums[4 * f + 1] += x.y;
@@ -351,7 +367,7 @@ template <class T, class Layout> struct Warpgroup {
         }
         multiply_steps<T, Layout, kCount>(sums, shared, index * S::kBoxBytes, (2 + share.skipped) * S::kBoxBytes,
                                           share.steps, ring, thread);
-        if (share.parts > 1 && !meet<kCount>(sums, params, share, rank * 2 + index, index, thread, last_flag)) {
+        if (share.parts > 1 && !meet<S::kHalves>(sums, params, share, rank * 2 + index, index, thread, last_flag)) {
             return;
         }
         constexpr auto each = std::make_integer_sequence<int, kCount>{};
@@ -391,7 +407,7 @@ __global__ __launch_bounds__(kThreads, 1) void sddmm_sm90(const __grid_constant_
         sm90::prefetch_map(&x_map);
         for (uint32_t i = 0; i < S::kStages; ++i) {
             sm90::init_barrier(shared.full(i), 1);
-            sm90::init_barrier(shared.empty(i), 2 * kHalves); // warpgroups of the cluster
+            sm90::init_barrier(shared.empty(i), 2 * S::kHalves); // warpgroups of the cluster
         }
         sm90::fence_barrier_init();
     }
@@ -401,8 +417,8 @@ __global__ __launch_bounds__(kThreads, 1) void sddmm_sm90(const __grid_constant_
     sm90::let_next_kernel_start();
     sm90::wait_for_previous_kernel(); // reads and writes nothing of the device's memory before
 
-    const uint32_t rank = sm90::cluster_rank();
-    const int cluster = blockIdx.x / kHalves;
+    const int rank = static_cast<int>(sm90::cluster_rank());
+    const int cluster = blockIdx.x / S::kHalves;
     const int first = params.first_segment[cluster], last = params.first_segment[cluster + 1];
     const int warpgroup = threadIdx.x / kWarpgroup;
     if (warpgroup == 2) {
@@ -413,8 +429,8 @@ __global__ __launch_bounds__(kThreads, 1) void sddmm_sm90(const __grid_constant_
     } else {
         sm90::take_registers<kMathRegisters>();
         int *flags = reinterpret_cast<int *>(raw + (shared.empty(S::kStages) - raw_start));
-        Warpgroup<T, Layout> work{params,     shared, flags + warpgroup, static_cast<int>(rank),
-                                  warpgroup, static_cast<int>(threadIdx.x % kWarpgroup), {0, 0}};
+        Warpgroup<T, Layout> work{params, shared, flags + warpgroup, rank, warpgroup, static_cast<int>(threadIdx.x % kWarpgroup),
+                                  {0, 0}};
         Share next = share_of(params, first, rank, warpgroup); // no cluster is without a segment
         for (int i = first; i < last; ++i) {
             const Share share = next;

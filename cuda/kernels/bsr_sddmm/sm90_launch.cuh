@@ -52,17 +52,19 @@ template <class T, class Layout> void launch_as(const Task &task, bsparse_dtype 
         make_tensor_map({dtype, task.x.data, params.cols, task.tokens, task.x.pitch}, kEdge, S::kTokens);
     if (task.meetings > 0) {
         constexpr int kClearThreads = 256;
-        launch_early(clear_counters, 1, 1, kClearThreads, 0, stream, params.counters, task.meetings * kOwners);
+        launch_early(clear_counters, 1, 1, kClearThreads, 0, stream, params.counters, task.meetings * kCounters);
     }
-    launch_early(sddmm_sm90<T, Layout>, task.clusters * kHalves, kHalves, kThreads, S::kBytes + S::kAlign, stream, dy,
+    launch_early(sddmm_sm90<T, Layout>, task.clusters * S::kHalves, S::kHalves, kThreads, S::kBytes + S::kAlign, stream, dy,
                  x, params);
 }
 
-template <class T> void launch(const Task &task, bool pairs, bsparse_dtype dtype, cudaStream_t stream) {
-    if (pairs) {
+template <class T> void launch(const Task &task, bsparse_dtype dtype, cudaStream_t stream) {
+    if (!task.paired) {
+        launch_as<T, UnionLayout>(task, dtype, stream);
+    } else if (task.halves == 2) {
         launch_as<T, PairLayout>(task, dtype, stream);
     } else {
-        launch_as<T, UnionLayout>(task, dtype, stream);
+        launch_as<T, LonePairLayout>(task, dtype, stream);
     }
 }
 

@@ -9,7 +9,7 @@ struct CUstream_st;
 
 namespace bsparse::gpu::sddmm_sm90 {
 
-constexpr int kOwners = kHalves * 2; // of a tile: the warpgroups of a cluster
+constexpr int kCounters = kMostHalves * 2; // of a meeting: one for each warpgroup of a cluster
 
 // What the kernels need besides tensor maps. Lists and buffers lie in device memory.
 struct Params {
@@ -22,7 +22,7 @@ struct Params {
     int32_t block_cols, rows, cols;
     float alpha, beta;
     float *sums;        // of parts of tiles
-    uint32_t *counters; // [meetings, kOwners], zeroed by the launch
+    uint32_t *counters; // [meetings, kCounters], zeroed by the launch
 };
 
 // Row-major [tokens, features].
@@ -35,11 +35,12 @@ struct Task {
     Params params;
     Operand dy, x; // [tokens, rows], [tokens, cols]
     int64_t tokens;
-    int clusters, meetings;
+    int clusters, halves, meetings;
+    bool paired; // is_paired()
 };
 
-// pairs: the kernel of kPairShape, or that of kUnionShape. Throws Error if a launch fails.
-void launch_bf16(const Task &task, bool pairs, CUstream_st *stream);
-void launch_f16(const Task &task, bool pairs, CUstream_st *stream);
+// Throws Error if a launch fails.
+void launch_bf16(const Task &task, CUstream_st *stream);
+void launch_f16(const Task &task, CUstream_st *stream);
 
 } // namespace bsparse::gpu::sddmm_sm90

@@ -16,10 +16,15 @@ namespace {
 // either shared memory, which is written once and read by each wgmma, or what L2 delivers to a multiprocessor.
 constexpr double kSharedClocks = 79;  // 8 KiB into or out of shared memory: 64 tokens of a strip or a chunk
 constexpr double kBoxClocks = 205;    // 8 KiB from L2
+// 8 KiB from device memory, by all at once. Whole tiles run side by side through the same tokens and find in L2 what
+// others have read. Parts of tiles do not, but for what stays there: all operands of kCachedBytes, hardly anything of
+// kUncachedBytes.
+constexpr double kUnsharedBoxClocks = 443;
+constexpr double kCachedBytes = 24 << 20, kUncachedBytes = 128 << 20;
 constexpr double kStartClocks = 1000; // of a segment
 constexpr double kStoreClocks = 250;  // of 64 x 64 results
 constexpr double kSumsClocks = 300;   // of as many sums, to the workspace or back
-// What a cut and a narrower tile must save, for they move more data than the model counts.
+// What a cut must save, and a narrower tile or one without a second half: they move more data than the model counts.
 constexpr double kWorthCutting = 0.985, kWorthNarrowing = 0.97;
 
 int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
@@ -112,21 +117,27 @@ int32_t first_row(const Pattern &pattern, const Strip &strip) {
     return static_cast<int32_t>(major * pattern.block_rows + strip.offset);
 }
 
+struct TileSize {
+    int halves;
+    int width;  // most chunks of a warpgroup
+    int chunks; // most of a half
+};
+
 // Deals the chunks to as few tiles as hold them with at most width for each warpgroup: one after the other to each
 // half, so that both the halves' chunks and those of each strip in them differ by at most one.
-void add_tiles(const Pattern &pattern, const StripPair &pair, const ChunkList &list, int width, int most_chunks,
+void add_tiles(const Pattern &pattern, const StripPair &pair, const ChunkList &list, const TileSize &size,
                std::vector<Tile> &to, std::vector<Chunk> &chunks) {
-    const int64_t per_strip = divide_up(std::max(list.only_0, list.only_1) + list.both, width);
-    const int64_t together = divide_up(static_cast<int64_t>(list.chunks.size()), most_chunks);
-    const int tiles = static_cast<int>(divide_up(std::max(per_strip, together), kHalves));
-    const int halves = tiles * kHalves;
+    const int64_t per_strip = divide_up(std::max(list.only_0, list.only_1) + list.both, size.width);
+    const int64_t together = divide_up(static_cast<int64_t>(list.chunks.size()), size.chunks);
+    const int tiles = static_cast<int>(divide_up(std::max(per_strip, together), size.halves));
+    const int halves = tiles * size.halves;
     const int end_both = list.only_0 + list.both;
     for (int tile = 0; tile < tiles; ++tile) {
         Tile made{{first_row(pattern, pair.strip[0]), first_row(pattern, pair.strip[1])}, {}};
-        for (int h = 0; h < kHalves; ++h) {
+        for (int h = 0; h < size.halves; ++h) {
             Half &half = made.half[h];
             half = {static_cast<int32_t>(chunks.size()), 0, 0, 0};
-            for (int i = tile * kHalves + h; i < static_cast<int>(list.chunks.size()); i += halves) {
+            for (int i = tile * size.halves + h; i < static_cast<int>(list.chunks.size()); i += halves) {
                 chunks.push_back(list.chunks[i]);
                 ++(i < list.only_0 ? half.only_0 : i < end_both ? half.both : half.only_1);
             }
@@ -139,24 +150,34 @@ void add_tiles(const Pattern &pattern, const StripPair &pair, const ChunkList &l
 
 // What a tile costs by the model, in clocks of the slower half.
 struct Cost {
-    double steps;    // all of them
-    double products; // [64, 64] results
+    double steps;      // all of them
+    double part_steps; // the same when the tile is cut
+    double products;   // [64, 64] results
 
     double whole() const { return kStartClocks + steps + kStoreClocks * products; }
     double part_overhead() const { return whole() - steps + kSumsClocks * products; }
+    double part(int32_t fraction) const { return part_overhead() + part_steps * fraction / kFractions; }
     double meeting(int parts) const { return kSumsClocks * products * parts; }
 };
 
-Cost cost_of(const Tile &tile, double steps) {
-    Cost cost{0, 0};
+Cost cost_of(const Tile &tile, int halves, double steps, double part_clocks) {
+    Cost cost{0, 0, 0};
     for (const Half &half : tile.half) {
         const double products = half.of_strip(0) + half.of_strip(1);
         const double written = 2 + half.chunks(), read = 2 + products; // a warpgroup reads its strip, and its chunks
-        const double loaded = 1 + half.chunks();                       // the other half loads the other strip
-        cost.steps = std::max(cost.steps, steps * std::max(kSharedClocks * (written + read), kBoxClocks * loaded));
+        const double loaded = 2.0 / halves + half.chunks();            // the other half loads the other strip
+        const double shared_clocks = kSharedClocks * (written + read);
+        cost.steps = std::max(cost.steps, steps * std::max(shared_clocks, kBoxClocks * loaded));
+        cost.part_steps = std::max(cost.part_steps, steps * std::max(shared_clocks, part_clocks * loaded));
         cost.products = std::max(cost.products, products);
     }
     return cost;
+}
+
+double part_box_clocks(const Pattern &pattern, int64_t tokens) {
+    const double bytes = 2.0 * static_cast<double>(tokens) * static_cast<double>(pattern.rows + pattern.cols);
+    const double uncached = std::clamp((bytes - kCachedBytes) / (kUncachedBytes - kCachedBytes), 0.0, 1.0);
+    return kBoxClocks + uncached * (kUnsharedBoxClocks - kBoxClocks);
 }
 
 struct Assignment {
@@ -170,8 +191,9 @@ struct Assignment {
 // parts fill clusters up to the level.
 class Assigner {
 public:
-    Assigner(const std::vector<Tile> &tiles, const std::vector<Cost> &costs, int clusters, double level)
-        : tiles_(tiles), costs_(costs), level_(level) {
+    Assigner(const std::vector<Tile> &tiles, const std::vector<Cost> &costs, int halves, int clusters,
+             double level)
+        : tiles_(tiles), costs_(costs), halves_(halves), level_(level) {
         made_.clusters.resize(clusters);
         for (int cluster = 0; cluster < clusters; ++cluster) {
             least_.push({0, cluster});
@@ -205,7 +227,7 @@ private:
     // How much of what is left of a tile the next cluster takes: what brings it to the level, but all where that leaves
     // too little on either side.
     int32_t part_of(const Cost &cost, int32_t left) const {
-        const double room = (level_ - least_.top().first - cost.part_overhead()) / cost.steps * kFractions;
+        const double room = (level_ - least_.top().first - cost.part_overhead()) / cost.part_steps * kFractions;
         if (room < kLeastPart || room >= left || left < 2 * kLeastPart) {
             return left;
         }
@@ -222,7 +244,7 @@ private:
             }
             const int cluster = least_.top().second;
             parts.push_back({cluster, made_.clusters[cluster].size()});
-            give({tiles_[tile], begin, begin + part, 0, 0, 0, 0, 0}, cost.part_overhead() + cost.steps * part / kFractions);
+            give({tiles_[tile], begin, begin + part, 0, 0, 0, 0, 0}, cost.part(part));
             begin += part;
         }
         // The part that ends last adds up all: some time after the cluster that has most to do.
@@ -236,7 +258,7 @@ private:
             segment.first_unit = static_cast<int32_t>(made_.units);
             segment.meeting = made_.meetings;
         }
-        made_.units += static_cast<int64_t>(parts.size()) * kHalves * 2 * width;
+        made_.units += static_cast<int64_t>(parts.size()) * halves_ * 2 * width;
         ++made_.meetings;
     }
 
@@ -250,6 +272,7 @@ private:
 
     const std::vector<Tile> &tiles_;
     const std::vector<Cost> &costs_;
+    int halves_;
     double level_;
     Assignment made_;
     std::priority_queue<Load, std::vector<Load>, std::greater<Load>> least_;
@@ -257,11 +280,13 @@ private:
 
 // The best assignment of the tiles: whole, or from kSplitTokens on also cut to fill clusters up to one of some levels
 // between the average and what whole tiles reach.
-Assignment assign_tiles(const std::vector<Tile> &tiles, int clusters, int64_t tokens, double &average) {
+Assignment assign_tiles(const Pattern &pattern, const std::vector<Tile> &tiles, int halves, int clusters,
+                        int64_t tokens, double &average) {
+    const double part_clocks = part_box_clocks(pattern, tokens);
     std::vector<Cost> costs;
     double sum = 0;
     for (const Tile &tile : tiles) {
-        costs.push_back(cost_of(tile, static_cast<double>(tokens) / kEdge));
+        costs.push_back(cost_of(tile, halves, static_cast<double>(tokens) / kEdge, part_clocks));
         sum += costs.back().whole();
     }
     average = sum / clusters;
@@ -269,14 +294,14 @@ Assignment assign_tiles(const std::vector<Tile> &tiles, int clusters, int64_t to
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return costs[a].whole() > costs[b].whole(); });
-    Assignment whole = Assigner(tiles, costs, clusters, std::numeric_limits<double>::infinity()).assign(order);
+    Assignment whole = Assigner(tiles, costs, halves, clusters, std::numeric_limits<double>::infinity()).assign(order);
     if (tokens < kSplitTokens) {
         return whole;
     }
     Assignment best;
     best.longest = kWorthCutting * whole.longest;
     for (double level = average; level < best.longest; level *= 1.02) {
-        Assignment tried = Assigner(tiles, costs, clusters, level).assign(order);
+        Assignment tried = Assigner(tiles, costs, halves, clusters, level).assign(order);
         if (tried.longest < best.longest) {
             best = std::move(tried);
         }
@@ -308,24 +333,29 @@ bool takes(const Pattern &pattern) {
            padded_cols <= kMost && places <= kMost;
 }
 
-Schedule make_schedule(const Pattern &pattern, int clusters, int64_t tokens) {
+Schedule make_schedule(const Pattern &pattern, int multiprocessors, int64_t tokens) {
     const std::vector<StripPair> pairs = pair_strips(pattern);
     std::vector<ChunkList> lists;
     for (const StripPair &pair : pairs) {
         lists.push_back(list_chunks(pattern, pair));
     }
-    const int most_chunks = (is_paired(pattern) ? kPairShape : kUnionShape).chunks;
+    const bool paired = is_paired(pattern);
+    const int most_chunks = (paired ? kPairShape : kUnionShape).chunks;
     Schedule best;
     best.longest = std::numeric_limits<double>::infinity();
-    for (int width = kWidest; width > 0; --width) { // narrow tiles, where wide ones are too few
-        Schedule tried;
-        std::vector<Tile> tiles;
-        for (size_t i = 0; i < pairs.size(); ++i) {
-            add_tiles(pattern, pairs[i], lists[i], width, most_chunks, tiles, tried.chunks);
-        }
-        take(tried, assign_tiles(tiles, clusters, tokens, tried.average));
-        if (tried.longest < kWorthNarrowing * best.longest) {
-            best = std::move(tried);
+    for (int halves = kMostHalves; halves >= (paired ? 1 : kMostHalves); --halves) { // alone unions load too much
+        const int clusters = std::max(multiprocessors / halves, 1);
+        for (int width = kWidest; width > 0; --width) { // narrow tiles, where wide ones are too few
+            Schedule tried;
+            std::vector<Tile> tiles;
+            for (size_t i = 0; i < pairs.size(); ++i) {
+                add_tiles(pattern, pairs[i], lists[i], {halves, width, most_chunks}, tiles, tried.chunks);
+            }
+            tried.halves = halves;
+            take(tried, assign_tiles(pattern, tiles, halves, clusters, tokens, tried.average));
+            if (tried.longest < kWorthNarrowing * best.longest) {
+                best = std::move(tried);
+            }
         }
     }
     return best;

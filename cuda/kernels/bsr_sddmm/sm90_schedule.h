@@ -2,8 +2,8 @@
 // into ranges of tokens. Plain C++; the kernel (sm90.cuh) reads the records below as they stand.
 //
 // A strip is 64 rows of S, a chunk 64 columns. A tile is two strips, one for each warpgroup, and the chunks in which
-// one or both have a block: its two halves belong to the two thread blocks of a cluster, which share the strips' dY and
-// have chunks of their own. Strips of one block row share all chunks; what is left over of block rows with an odd
+// one or both have a block. It belongs to one thread block, or its halves to the two of a cluster: they share the
+// strips' dY and have chunks of their own. Strips of one block row share all chunks; what is left over of block rows with an odd
 // number of strips is paired so that many chunks are shared, because a chunk of X is loaded once for both.
 #pragma once
 
@@ -16,7 +16,7 @@
 namespace bsparse::gpu::sddmm_sm90 {
 
 constexpr int kEdge = 64;         // rows of a strip, columns of a chunk
-constexpr int kHalves = 2;        // thread blocks of a cluster
+constexpr int kMostHalves = 2;    // thread blocks of a cluster
 constexpr int kWidest = 4;        // most chunks of one warpgroup: 256 columns of f32 sums
 constexpr int kFractions = 65536; // ranges of tokens are in such parts of all steps
 constexpr int kLeastPart = kFractions / 16;
@@ -38,7 +38,7 @@ struct Half {
 
 struct Tile {
     int32_t row[2]; // first of each strip; an absent one lies beyond the matrix
-    Half half[kHalves];
+    Half half[kMostHalves];
 };
 
 // What one cluster does with a tile.
@@ -61,6 +61,7 @@ struct Schedule {
     std::vector<int32_t> first_segment; // [clusters + 1]
     std::vector<Segment> segments;      // those of a cluster in order
     std::vector<Chunk> chunks;
+    int halves = 0;          // of every tile: thread blocks of a cluster
     int meetings = 0;        // tiles that are cut
     int64_t units = 0;       // of sums in the workspace
     double longest = 0;      // modelled clocks of the slowest cluster
@@ -75,8 +76,8 @@ bool takes(const Pattern &pattern);
 // Whether every block row is whole pairs of strips: kPairShape, and else kUnionShape.
 inline bool is_paired(const Pattern &pattern) { return pattern.block_rows / kEdge % 2 == 0; }
 
-// For a device that runs so many clusters at once. Best for about so many tokens, right for any number: but one for
+// For a device of so many multiprocessors, each running one thread block. Best for about so many tokens, right for any number: but one for
 // kSplitTokens or more only from there on.
-Schedule make_schedule(const Pattern &pattern, int clusters, int64_t tokens);
+Schedule make_schedule(const Pattern &pattern, int multiprocessors, int64_t tokens);
 
 } // namespace bsparse::gpu::sddmm_sm90
