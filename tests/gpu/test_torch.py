@@ -140,7 +140,7 @@ def test_a_plan_cannot_be_made_during_a_capture():
     layer, x = make(), batch()
     graph = torch.cuda.CUDAGraph()
     with pytest.raises(RuntimeError, match="once before the capture"), torch.cuda.graph(graph), torch.no_grad():
-        layer(x)
+        layer(2 * x)
     torch.cuda.synchronize()
     assert layer(x).isfinite().all()  # and the device goes on
 
@@ -190,6 +190,7 @@ def test_a_schedule_is_not_reused_while_another_stream_reads_it():
     """The pattern dies with its plan while a stream is still busy; what is allocated then must not hit its schedule."""
     stream, x = torch.cuda.Stream(), batch(tokens=(4096,))
     layer = make(shape=(512, 512), block=16, activation=None, density=0.31)
+    kept = layer.values, layer.bias
     with torch.no_grad():
         expected = layer(x)
         torch.cuda.synchronize()
@@ -200,6 +201,7 @@ def test_a_schedule_is_not_reused_while_another_stream_reads_it():
         waste = [torch.full((size,), 0x7F, dtype=torch.uint8, device="cuda") for size in (1 << n for n in range(9, 22))]
     torch.cuda.synchronize()
     assert torch.equal(y, expected)
+    assert kept
     assert waste
 
 

@@ -8,6 +8,7 @@ the pattern from the index tensors, once; otherwise it never reads them.
 import threading
 import weakref
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -100,17 +101,25 @@ class HostPattern:
                 f"the plan of {op} in {DTYPE_NAMES[dtype]} is made at its first call, and a CUDA graph is being "
                 "captured, which cannot hold that: run the same forward and backward once before the capture"
             )
-        schedule = torch.empty(plan.schedule_bytes, dtype=torch.uint8, device=device)
-        stream = torch.cuda.current_stream(device)
-        plan.upload(schedule.data_ptr(), stream.cuda_stream)
-        stream.synchronize()  # once per plan: any stream may use the schedule from here on
-        return Prepared(plan, schedule, stream.cuda_stream)
+        # A thread of its own: while torch.compile prepares a CUDA graph, what this thread allocates belongs to the
+        # graph, which takes it back when it is made.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(_upload, plan, device).result()
 
 
 _lock = threading.Lock()
 _hosts: "weakref.WeakValueDictionary[int, HostPattern]" = weakref.WeakValueDictionary()  # by key
 _rebuilt: "OrderedDict[int, HostPattern]" = OrderedDict()  # keeps the latest REBUILT_KEPT of _hosts alive
 _contexts: dict[tuple[str, int, int], bc.Context] = {}
+
+
+def _upload(plan: bc.Plan, device: torch.device) -> Prepared:
+    """The plan with its schedule on the device."""
+    schedule = torch.empty(plan.schedule_bytes, dtype=torch.uint8, device=device)
+    stream = torch.cuda.current_stream(device)
+    plan.upload(schedule.data_ptr(), stream.cuda_stream)
+    stream.synchronize()  # once per plan: any stream may use the schedule from here on
+    return Prepared(plan, schedule, stream.cuda_stream)
 
 
 def _flags(dtype: torch.dtype, device: torch.device) -> int:
