@@ -205,6 +205,7 @@ def parse(argv):
     parser.add_argument("--hot", type=int, default=6, help="rounds without a pause")
     parser.add_argument("--cool", type=int, default=4, help="rounds with 40 ms of idling before each replay; 0: none")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no cell after so many; the rest is named")
+    parser.add_argument("--commit", help="of these sources, where git does not tell")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder of bench_gpu.jsonl and .md")
     parser.add_argument("--all", action="store_true", help="also cells without a target")
     parser.add_argument(

@@ -221,6 +221,7 @@ def parse(argv):
     parser.add_argument("--layers", type=int, default=3, help="of Llama; BERT has its twelve")
     parser.add_argument("--hot", type=int, default=5, help="rounds without a pause")
     parser.add_argument("--cool", type=int, default=3, help="rounds with 40 ms of idling before each replay")
+    parser.add_argument("--commit", help="of these sources, where git does not tell")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder of bench_models.jsonl and .md")
     return parser.parse_args(argv)
 
