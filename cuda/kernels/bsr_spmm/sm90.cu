@@ -16,8 +16,7 @@
 namespace bsparse::gpu {
 namespace {
 
-using sm90::Arguments;
-using sm90::KernelChoice;
+using namespace spmm_sm90;
 
 void check(cudaError_t error, const std::string &kernel) {
     if (error != cudaSuccess) {
@@ -31,9 +30,9 @@ class SpmmSm90 final : public Family {
 public:
     SpmmSm90(const Plan &plan, const DeviceFacts &device)
         : plan_(plan), transposed_(plan.desc.op == BSPARSE_SPMM_T),
-          order_(sm90_merges(plan.pattern, transposed_)
-                     ? make_sm90_merge_schedule(plan.pattern, device.multiprocessors)
-                     : make_sm90_schedule(plan.pattern, transposed_, device.multiprocessors)) {
+          order_(has_merge_schedule(plan.pattern, transposed_)
+                     ? make_merge_schedule(plan.pattern, device.multiprocessors)
+                     : make_schedule(plan.pattern, transposed_, device.multiprocessors)) {
         schedule_ = std::move(order_.words);
         for (size_t way = 0; way < order_.lists.size(); ++way) {
             const Coverage &coverage = order_.lists[way].coverage;
@@ -47,7 +46,7 @@ public:
 
     bool serves(const bsparse_args &args) const override {
         const bsparse_dtype dtype = plan_.desc.dtype;
-        return can_map(dtype, args.b, args.ldb) && can_map(dtype, args.s_values, sm90_value_width(plan_.pattern)) &&
+        return can_map(dtype, args.b, args.ldb) && can_map(dtype, args.s_values, value_width(plan_.pattern)) &&
                args.tokens < std::numeric_limits<int32_t>::max() / 2;
     }
 
@@ -67,7 +66,7 @@ public:
         attributes[1].val.programmaticStreamSerializationAllowed = 1;
         cudaLaunchConfig_t config{};
         config.gridDim = dim3(static_cast<unsigned>(used_workers(arguments) * arguments.cluster));
-        config.blockDim = dim3(sm90::kThreads);
+        config.blockDim = dim3(kThreads);
         config.dynamicSmemBytes = static_cast<size_t>(kernel.shared_bytes);
         config.stream = run.stream;
         config.attrs = attributes;
@@ -84,7 +83,7 @@ private:
     }
 
     KernelChoice choose(int way, bool staged) const {
-        const auto choose_as = plan_.desc.dtype == BSPARSE_BF16 ? sm90::choose_bf16 : sm90::choose_f16;
+        const auto choose_as = plan_.desc.dtype == BSPARSE_BF16 ? choose_bf16 : choose_f16;
         return choose_as(
             {order_.merged, order_.depth, transposed_, order_.paired, order_.lists[way].coverage.tokens, staged});
     }
@@ -135,7 +134,7 @@ private:
         if (order_.merged) {
             a.narrow_map = make_tensor_map(inputs, order_.depth / 2, tokens);
         }
-        const int64_t width = sm90_value_width(pattern);
+        const int64_t width = value_width(pattern);
         const int64_t elements = pattern.blocks * pattern.block_rows * pattern.block_cols;
         const MapMatrix values{dtype, args.s_values, width, elements / width, width};
         a.value_map = make_tensor_map(values, 64, value_lines());
@@ -160,13 +159,13 @@ private:
 
     const Plan &plan_;
     const bool transposed_;
-    Sm90Schedule order_; // its words are in schedule_
+    Schedule order_; // its words are in schedule_
     std::string names_[kMostWays]; // for each of order_.lists
     mutable std::once_flag allowed_[kMostWays][2];
 };
 
 bool takes(const Pattern &pattern, bool transposed) {
-    return sm90_takes(pattern, transposed) || sm90_merges(pattern, transposed);
+    return has_schedule(pattern, transposed) || has_merge_schedule(pattern, transposed);
 }
 
 } // namespace

@@ -9,7 +9,7 @@
 #include "sm90_merge_schedule.h"
 #include "sm90_schedule.h"
 
-namespace bsparse::gpu::sm90 {
+namespace bsparse::gpu::spmm_sm90 {
 
 struct Arguments {
     CUtensorMap value_map, input_map, output_map; // output_map: unused in the staged kernels
@@ -35,9 +35,9 @@ struct KernelChoice {
 // Which kernel a launch needs.
 struct Variant {
     bool merged;     // 32x32 blocks: of what follows, only staged counts
-    int depth;       // 16, 32, 64, as in Sm90Schedule
+    int depth;       // 16, 32, 64, as in Schedule
     bool transposed; // spmm_t
-    bool paired;     // as in Sm90Schedule
+    bool paired;     // as in Schedule
     int tokens;      // of a thread block: 256; 128 at depth 64 only
     bool staged;     // for beta * C, aux, another dtype of D than that of S, and any alignment of C, D and aux
 };
@@ -45,4 +45,4 @@ struct Variant {
 KernelChoice choose_bf16(const Variant &variant); // sm90_bf16.cu
 KernelChoice choose_f16(const Variant &variant);  // sm90_f16.cu
 
-} // namespace bsparse::gpu::sm90
+} // namespace bsparse::gpu::spmm_sm90

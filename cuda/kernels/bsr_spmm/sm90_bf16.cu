@@ -1,7 +1,7 @@
 #include "sm90_variants.cuh"
 
-namespace bsparse::gpu::sm90 {
+namespace bsparse::gpu::spmm_sm90 {
 
 KernelChoice choose_bf16(const Variant &variant) { return choose_variant<__nv_bfloat16>(variant); }
 
-} // namespace bsparse::gpu::sm90
+} // namespace bsparse::gpu::spmm_sm90

@@ -11,7 +11,9 @@
 #include "../common/epilogue.cuh"
 #include "../common/sm90.cuh"
 
-namespace bsparse::gpu::sm90 {
+namespace bsparse::gpu::spmm_sm90 {
+
+using namespace sm90;
 
 constexpr int kChunk = 64; // tokens stored at once
 constexpr int kWarpgroup = 128; // threads
@@ -267,4 +269,4 @@ __device__ __forceinline__ void finish_staged(const float (&sums)[kTokens / 2], 
     }
 }
 
-} // namespace bsparse::gpu::sm90
+} // namespace bsparse::gpu::spmm_sm90

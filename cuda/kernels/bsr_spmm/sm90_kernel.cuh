@@ -10,7 +10,7 @@
 #include "sm90_arguments.h"
 #include "sm90_epilogue.cuh"
 
-namespace bsparse::gpu::sm90 {
+namespace bsparse::gpu::spmm_sm90 {
 
 // The copy engine's time goes by lines rather than bytes. So pieces of blocks 16 or 32 wide, which lie on end, come as
 // fewer lines of 128 bytes: kFold of the block's lines in each. The 128-byte swizzle of such a piece is the narrower
@@ -335,4 +335,4 @@ template <class K> __global__ __launch_bounds__(kThreads, 1) void spmm_kernel(co
     }
 }
 
-} // namespace bsparse::gpu::sm90
+} // namespace bsparse::gpu::spmm_sm90

@@ -8,7 +8,7 @@
 
 #include "sm90_kernel.cuh"
 
-namespace bsparse::gpu::sm90 {
+namespace bsparse::gpu::spmm_sm90 {
 
 template <class T_, bool kStaged_> struct MergedKernel {
     using T = T_;
@@ -114,4 +114,4 @@ __device__ __forceinline__ void multiply_halves(float (&sums)[K::kTokens / 2], c
     }
 }
 
-} // namespace bsparse::gpu::sm90
+} // namespace bsparse::gpu::spmm_sm90

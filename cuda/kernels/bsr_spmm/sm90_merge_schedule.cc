@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace bsparse::gpu {
+namespace bsparse::gpu::spmm_sm90 {
 namespace {
 
 constexpr int kBlock = 32;
@@ -137,14 +137,14 @@ int64_t cost_of(const std::vector<MergeStep> &steps, const Coverage &coverage) {
 
 } // namespace
 
-bool sm90_merges(const Pattern &pattern, bool transposed) {
+bool has_merge_schedule(const Pattern &pattern, bool transposed) {
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
     return !transposed && pattern.block_rows == kBlock && pattern.block_cols == kBlock &&
            pattern.blocks * kMergeLines < kMost && pattern.rows < kMost && pattern.cols < kMost &&
            pattern.row_blocks < kMostTiles;
 }
 
-Sm90Schedule make_sm90_merge_schedule(const Pattern &pattern, int multiprocessors) {
+Schedule make_merge_schedule(const Pattern &pattern, int multiprocessors) {
     std::vector<MergeTile> tiles;
     std::vector<MergeStep> steps;
     std::vector<int64_t> costs;
@@ -160,7 +160,7 @@ Sm90Schedule make_sm90_merge_schedule(const Pattern &pattern, int multiprocessor
         costs.push_back(cost_of(own, kSingle));
         steps.insert(steps.end(), own.begin(), own.end());
     }
-    Sm90Schedule schedule{};
+    Schedule schedule{};
     schedule.depth = 2 * kBlock;
     schedule.paired = false;
     schedule.merged = true;
@@ -172,4 +172,4 @@ Sm90Schedule make_sm90_merge_schedule(const Pattern &pattern, int multiprocessor
     return schedule;
 }
 
-} // namespace bsparse::gpu
+} // namespace bsparse::gpu::spmm_sm90

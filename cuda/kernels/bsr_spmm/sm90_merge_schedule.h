@@ -7,7 +7,7 @@
 #include "../../src/pattern.h"
 #include "sm90_order.h"
 
-namespace bsparse::gpu {
+namespace bsparse::gpu::spmm_sm90 {
 
 constexpr int kMergeNarrow = 16; // bit of a step's mask: it has inputs for one half only
 constexpr int kMergeLines = 16;  // the copy engine's view of a block in s_values: lines of 64 elements
@@ -28,8 +28,8 @@ struct MergeStep {
     int32_t row[2][4]; // [half][block row]: line of the block, or one beyond the last block, which reads as zeros
 };
 
-bool sm90_merges(const Pattern &pattern, bool transposed);
+bool has_merge_schedule(const Pattern &pattern, bool transposed);
 
-Sm90Schedule make_sm90_merge_schedule(const Pattern &pattern, int multiprocessors);
+Schedule make_merge_schedule(const Pattern &pattern, int multiprocessors);
 
-} // namespace bsparse::gpu
+} // namespace bsparse::gpu::spmm_sm90

@@ -6,7 +6,7 @@
 #include <queue>
 #include <utility>
 
-namespace bsparse::gpu {
+namespace bsparse::gpu::spmm_sm90 {
 namespace {
 
 constexpr int kWindow = 256; // strips matched with each other at once: the work grows with its square
@@ -58,7 +58,7 @@ std::vector<int> match(const std::vector<Columns> &strips, int32_t columns) {
     return order;
 }
 
-int Sm90Schedule::choose(int64_t tokens) const {
+int Schedule::choose(int64_t tokens) const {
     int best = 0;
     double best_span = 0;
     for (int i = 0; i < static_cast<int>(lists.size()); ++i) {
@@ -78,7 +78,7 @@ int Sm90Schedule::choose(int64_t tokens) const {
 
 // Units in order, supergroup after supergroup and longest first, each to the worker with the least to do. A worker's
 // first units are thus the same however many groups follow.
-void Sm90Schedule::add_lists(const Coverage &coverage, const std::vector<int64_t> &costs, int multiprocessors) {
+void Schedule::add_lists(const Coverage &coverage, const std::vector<int64_t> &costs, int multiprocessors) {
     const int workers = std::max(1, multiprocessors / coverage.cluster);
     std::vector<int32_t> order(costs.size());
     std::iota(order.begin(), order.end(), 0);
@@ -125,4 +125,4 @@ void Sm90Schedule::add_lists(const Coverage &coverage, const std::vector<int64_t
     lists.push_back({coverage, offset, workers, static_cast<int>(rounds), std::move(spans)});
 }
 
-} // namespace bsparse::gpu
+} // namespace bsparse::gpu::spmm_sm90

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace bsparse::gpu {
+namespace bsparse::gpu::spmm_sm90 {
 
 // Ways to cover the tokens: thread blocks of so many tokens, in clusters of neighbouring groups that share the blocks
 // of S. Costs of 64 inputs of a tile and of a unit's start and end, in 1/64 of the time of the former the first way.
@@ -35,7 +35,7 @@ struct UnitLists {
     std::vector<int64_t> spans; // [period + 1]: cost of the longest worker with so many groups
 };
 
-struct Sm90Schedule {
+struct Schedule {
     std::vector<int32_t> words; // tiles, steps, unit lists
     int32_t depth;              // inputs of a step
     bool paired;                // both strips take part in every step, unless neither does
@@ -62,4 +62,4 @@ template <class Record> void append(const std::vector<Record> &records, std::vec
     words.insert(words.end(), first, first + records.size() * (sizeof(Record) / sizeof(int32_t)));
 }
 
-} // namespace bsparse::gpu
+} // namespace bsparse::gpu::spmm_sm90

@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-namespace bsparse::gpu {
+namespace bsparse::gpu::spmm_sm90 {
 namespace {
 
 // One direction of a pattern, in the kernel's words.
@@ -184,9 +184,9 @@ private:
 
 } // namespace
 
-int32_t sm90_value_width(const Pattern &pattern) { return std::max(pattern.block_cols, 64); }
+int32_t value_width(const Pattern &pattern) { return std::max(pattern.block_cols, 64); }
 
-bool sm90_takes(const Pattern &pattern, bool transposed) {
+bool has_schedule(const Pattern &pattern, bool transposed) {
     const Side side = side_of(pattern, transposed);
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
     const int64_t strips = int64_t{side.lists.majors()} * side.block_outputs / kStrip;
@@ -197,13 +197,13 @@ bool sm90_takes(const Pattern &pattern, bool transposed) {
            pattern.cols < kMost && pieces < kMost && strips < kMostTiles;
 }
 
-Sm90Schedule make_sm90_schedule(const Pattern &pattern, bool transposed, int multiprocessors) {
+Schedule make_schedule(const Pattern &pattern, bool transposed, int multiprocessors) {
     const Side side = side_of(pattern, transposed);
     Builder builder(side);
     builder.make_tiles();
     const std::vector<Tile> &tiles = builder.tiles();
 
-    Sm90Schedule schedule;
+    Schedule schedule;
     schedule.depth = side.depth;
     schedule.merged = false;
     schedule.paired = side.block_outputs % (2 * kStrip) == 0;
@@ -224,4 +224,4 @@ Sm90Schedule make_sm90_schedule(const Pattern &pattern, bool transposed, int mul
     return schedule;
 }
 
-} // namespace bsparse::gpu
+} // namespace bsparse::gpu::spmm_sm90

@@ -11,7 +11,7 @@
 #include "../../src/pattern.h"
 #include "sm90_order.h"
 
-namespace bsparse::gpu {
+namespace bsparse::gpu::spmm_sm90 {
 
 constexpr int kStrip = 64; // outputs of a strip
 
@@ -31,13 +31,13 @@ struct Tile {
 
 // The values as a matrix of lines: of a block's own, or of 64 elements, several of its lines, where it has fewer
 // columns.
-int32_t sm90_value_width(const Pattern &pattern);
+int32_t value_width(const Pattern &pattern);
 
 // Whether there is a schedule: blocks have a multiple of 64 outputs and 16, 32 or a multiple of 64 inputs (spmm_t: of
 // 16), and every number fits its field.
-bool sm90_takes(const Pattern &pattern, bool transposed);
+bool has_schedule(const Pattern &pattern, bool transposed);
 
 // transposed: spmm_t, whose outputs are the columns of S.
-Sm90Schedule make_sm90_schedule(const Pattern &pattern, bool transposed, int multiprocessors);
+Schedule make_schedule(const Pattern &pattern, bool transposed, int multiprocessors);
 
-} // namespace bsparse::gpu
+} // namespace bsparse::gpu::spmm_sm90

@@ -3,7 +3,7 @@
 
 #include "sm90_merge.cuh"
 
-namespace bsparse::gpu::sm90 {
+namespace bsparse::gpu::spmm_sm90 {
 
 template <class K> KernelChoice choose_kernel() {
     return {reinterpret_cast<const void *>(&spmm_kernel<K>), Shared<K>::kBytes};
@@ -46,4 +46,4 @@ template <class T> KernelChoice choose_variant(const Variant &v) {
     }
 }
 
-} // namespace bsparse::gpu::sm90
+} // namespace bsparse::gpu::spmm_sm90
