@@ -153,7 +153,8 @@ void test_work_is_even() {
     const int32_t heights[] = {64, 128};
     for (const int32_t height : heights) {
         for (const double density : {0.1, 0.25, 0.5}) {
-            const Schedule schedule = make_schedule(random_pattern(8192, 8192, height, 64, density), kMultiprocessors, 8192);
+            const Pattern pattern = random_pattern(8192, 8192, height, 64, density);
+            const Schedule schedule = make_schedule(pattern, kMultiprocessors, 8192);
             CHECK(schedule.longest < 1.15 * schedule.average);
         }
     }

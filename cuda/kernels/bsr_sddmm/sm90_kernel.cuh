@@ -2,8 +2,8 @@
 //
 // One thread block for each multiprocessor: one thread loads, two warpgroups multiply. A stage holds some tokens of the
 // tile's two strips of dY and of this half's chunks of X, all as boxes [tokens][64] in the order of memory, which wgmma
-// reads as MN-major operands. Each warpgroup has one strip, and multiplies it by a run of neighbouring chunks. Where two
-// thread blocks are a cluster, each loads one strip for both.
+// reads as MN-major operands. Each warpgroup has one strip, and multiplies it by a run of neighbouring chunks.
+// Where two thread blocks are a cluster, each loads one strip for both.
 //
 // A tile that is cut into ranges of tokens is added up by whoever finishes last: the others have left their sums in the
 // workspace. Nobody waits for anybody, and the order of addition is that of the tokens: the same bits in every run.
@@ -429,8 +429,8 @@ __global__ __launch_bounds__(kThreads, 1) void sddmm_sm90(const __grid_constant_
     } else {
         sm90::take_registers<kMathRegisters>();
         int *flags = reinterpret_cast<int *>(raw + (shared.empty(S::kStages) - raw_start));
-        Warpgroup<T, Layout> work{params, shared, flags + warpgroup, rank, warpgroup, static_cast<int>(threadIdx.x % kWarpgroup),
-                                  {0, 0}};
+        const int thread = static_cast<int>(threadIdx.x % kWarpgroup);
+        Warpgroup<T, Layout> work{params, shared, flags + warpgroup, rank, warpgroup, thread, {0, 0}};
         Share next = share_of(params, first, rank, warpgroup); // no cluster is without a segment
         for (int i = first; i < last; ++i) {
             const Share share = next;

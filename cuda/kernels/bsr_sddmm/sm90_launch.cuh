@@ -54,8 +54,8 @@ template <class T, class Layout> void launch_as(const Task &task, bsparse_dtype 
         constexpr int kClearThreads = 256;
         launch_early(clear_counters, 1, 1, kClearThreads, 0, stream, params.counters, task.meetings * kCounters);
     }
-    launch_early(sddmm_sm90<T, Layout>, task.clusters * S::kHalves, S::kHalves, kThreads, S::kBytes + S::kAlign, stream, dy,
-                 x, params);
+    launch_early(sddmm_sm90<T, Layout>, task.clusters * S::kHalves, S::kHalves, kThreads, S::kBytes + S::kAlign, stream,
+                 dy, x, params);
 }
 
 template <class T> void launch(const Task &task, bsparse_dtype dtype, cudaStream_t stream) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <queue>
@@ -174,6 +175,7 @@ Cost cost_of(const Tile &tile, int halves, double steps, double part_clocks) {
     return cost;
 }
 
+// What kBoxClocks is to a part of a tile.
 double part_box_clocks(const Pattern &pattern, int64_t tokens) {
     const double bytes = 2.0 * static_cast<double>(tokens) * static_cast<double>(pattern.rows + pattern.cols);
     const double uncached = std::clamp((bytes - kCachedBytes) / (kUncachedBytes - kCachedBytes), 0.0, 1.0);
@@ -191,8 +193,7 @@ struct Assignment {
 // parts fill clusters up to the level.
 class Assigner {
 public:
-    Assigner(const std::vector<Tile> &tiles, const std::vector<Cost> &costs, int halves, int clusters,
-             double level)
+    Assigner(const std::vector<Tile> &tiles, const std::vector<Cost> &costs, int halves, int clusters, double level)
         : tiles_(tiles), costs_(costs), halves_(halves), level_(level) {
         made_.clusters.resize(clusters);
         for (int cluster = 0; cluster < clusters; ++cluster) {

@@ -3,8 +3,8 @@
 //
 // A strip is 64 rows of S, a chunk 64 columns. A tile is two strips, one for each warpgroup, and the chunks in which
 // one or both have a block. It belongs to one thread block, or its halves to the two of a cluster: they share the
-// strips' dY and have chunks of their own. Strips of one block row share all chunks; what is left over of block rows with an odd
-// number of strips is paired so that many chunks are shared, because a chunk of X is loaded once for both.
+// strips' dY and have chunks of their own. Strips of one block row share all chunks; what is left over of block rows
+// with an odd number of strips is paired so that many chunks are shared: a chunk of X is loaded once for both.
 #pragma once
 
 #include <cstddef>
@@ -54,18 +54,18 @@ struct Segment {
 
 struct Chunk {
     int32_t column;   // first
-    int32_t place[2]; // of its [64, 64] part of s_values for each strip: element / 64; garbage where there is none
+    int32_t place[2]; // of its [64, 64] part of s_values for each strip: element / 64; 0 where there is none
 };
 
 struct Schedule {
     std::vector<int32_t> first_segment; // [clusters + 1]
     std::vector<Segment> segments;      // those of a cluster in order
     std::vector<Chunk> chunks;
-    int halves = 0;          // of every tile: thread blocks of a cluster
-    int meetings = 0;        // tiles that are cut
-    int64_t units = 0;       // of sums in the workspace
-    double longest = 0;      // modelled clocks of the slowest cluster
-    double average = 0;      // of all clusters, each tile uncut
+    int halves = 0;     // of every tile: thread blocks of a cluster
+    int meetings = 0;   // tiles that are cut
+    int64_t units = 0;  // of sums in the workspace
+    double longest = 0; // modelled clocks of the slowest cluster
+    double average = 0; // of all clusters, each tile uncut
     int clusters() const { return static_cast<int>(first_segment.size()) - 1; }
     int64_t sums_bytes() const { return units * kEdge * kEdge * int64_t{sizeof(float)}; }
 };
@@ -76,8 +76,8 @@ bool takes(const Pattern &pattern);
 // Whether every block row is whole pairs of strips: kPairShape, and else kUnionShape.
 inline bool is_paired(const Pattern &pattern) { return pattern.block_rows / kEdge % 2 == 0; }
 
-// For a device of so many multiprocessors, each running one thread block. Best for about so many tokens, right for any number: but one for
-// kSplitTokens or more only from there on.
+// For a device of so many multiprocessors, each running one thread block. Best for about so many tokens, right for any
+// number; but one made for kSplitTokens or more only from there on.
 Schedule make_schedule(const Pattern &pattern, int multiprocessors, int64_t tokens);
 
 } // namespace bsparse::gpu::sddmm_sm90
