@@ -1,0 +1,215 @@
+// The work of spmm and spmm_t on Hopper: every piece of every stored block is multiplied once, into its own outputs,
+// and every unit is one worker's, for any number of tokens.
+#include "kernels/bsr_spmm/sm90_schedule.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "kernels/bsr_spmm/sm90_merge_schedule.h"
+
+namespace {
+
+using namespace bsparse::gpu::spmm_sm90;
+using bsparse::Pattern;
+using Place = std::pair<int64_t, int64_t>;
+
+constexpr int kMultiprocessors = 132; // of an H200
+
+// The first block, and every other one with this probability.
+Pattern random_pattern(int64_t rows, int64_t cols, int32_t block_rows, int32_t block_cols, double density) {
+    std::mt19937 random(7);
+    std::bernoulli_distribution stored(density);
+    std::vector<int32_t> offsets{0}, columns;
+    for (int64_t row = 0; row < rows; row += block_rows) {
+        for (int32_t col = 0; int64_t{col} * block_cols < cols; ++col) {
+            if (stored(random) || columns.empty()) {
+                columns.push_back(col);
+            }
+        }
+        offsets.push_back(static_cast<int32_t>(columns.size()));
+    }
+    bsparse_pattern_desc desc{};
+    desc.struct_size = sizeof(desc);
+    desc.format = BSPARSE_BSR;
+    desc.block_rows = block_rows;
+    desc.block_cols = block_cols;
+    desc.rows = rows;
+    desc.cols = cols;
+    desc.blocks = static_cast<int64_t>(columns.size());
+    desc.row_offsets = offsets.data();
+    desc.col_indices = columns.data();
+    return bsparse::make_pattern(desc);
+}
+
+// Where in the matrix an element of s_values lies.
+Place place_of(const Pattern &pattern, int64_t value) {
+    const int64_t block = value / (pattern.block_rows * pattern.block_cols);
+    const int64_t inside = value % (pattern.block_rows * pattern.block_cols);
+    const auto &offsets = pattern.by_row.offsets;
+    const auto row = std::upper_bound(offsets.begin(), offsets.end(), block) - offsets.begin() - 1;
+    return {row * pattern.block_rows + inside / pattern.block_cols,
+            int64_t{pattern.by_row.minors[block]} * pattern.block_cols + inside % pattern.block_cols};
+}
+
+// Elements of s_values that begin a piece of [rows, cols] with something inside the matrix.
+std::set<int64_t> pieces_of(const Pattern &pattern, int32_t rows, int32_t cols) {
+    std::set<int64_t> pieces;
+    for (int64_t line = 0; line < pattern.blocks * pattern.block_rows; line += rows) {
+        for (int32_t col = 0; col < pattern.block_cols; col += cols) {
+            const int64_t value = line * pattern.block_cols + col;
+            const Place place = place_of(pattern, value);
+            if (place.first < pattern.rows && place.second < pattern.cols) {
+                pieces.insert(value);
+            }
+        }
+    }
+    return pieces;
+}
+
+void check_pieces(const Pattern &pattern, bool transposed) {
+    CHECK(has_schedule(pattern, transposed));
+    const Schedule schedule = make_schedule(pattern, transposed, kMultiprocessors);
+    const auto *tiles = reinterpret_cast<const Tile *>(schedule.words.data());
+    const auto *steps = reinterpret_cast<const Step *>(schedule.words.data() + schedule.steps_offset);
+    std::set<int64_t> missing =
+        transposed ? pieces_of(pattern, schedule.depth, kStrip) : pieces_of(pattern, kStrip, schedule.depth);
+    std::set<int32_t> outputs;
+    for (const Tile *tile = tiles; tile < tiles + schedule.tiles; ++tile) {
+        CHECK(tile->steps > 0);
+        for (int strip = 0; strip < 2; ++strip) {
+            const bool inside = tile->output[strip] < (transposed ? pattern.cols : pattern.rows);
+            CHECK(!inside || outputs.insert(tile->output[strip]).second);
+            for (int32_t i = tile->first; i < tile->first + tile->steps; ++i) {
+                const Step &step = steps[i];
+                CHECK(!schedule.paired || (step.row[0] < 0) == (step.row[1] < 0));
+                if (step.row[strip] < 0 || !inside) {
+                    continue;
+                }
+                const int32_t col = strip == 0 ? step.cols & 0xFFFF : step.cols >> 16;
+                const int64_t value = int64_t{step.row[strip]} * value_width(pattern) + col;
+                const Place place{tile->output[strip], step.input};
+                CHECK(place_of(pattern, value) == (transposed ? Place{place.second, place.first} : place));
+                CHECK(missing.erase(value) == 1);
+            }
+        }
+    }
+    CHECK(missing.empty());
+    CHECK(static_cast<int64_t>(outputs.size()) == ((transposed ? pattern.cols : pattern.rows) + kStrip - 1) / kStrip);
+}
+
+void test_every_piece_once() {
+    for (const bool transposed : {false, true}) {
+        check_pieces(random_pattern(1024, 1024, 128, 64, 0.25), transposed);
+        check_pieces(random_pattern(1000, 700, 64, 64, 0.3), transposed); // ragged, an odd block row
+        check_pieces(random_pattern(700, 900, 192, 128, 0.5), transposed);
+        check_pieces(random_pattern(20000, 128, 64, 64, 0.4), transposed); // more block rows than are matched at once
+        check_pieces(random_pattern(900, 900, 128, 128, 0), transposed);   // almost no blocks
+    }
+    check_pieces(random_pattern(900, 900, 128, 32, 0.2), false);
+    check_pieces(random_pattern(900, 900, 64, 16, 0.2), false);
+    check_pieces(random_pattern(900, 900, 48, 128, 0.2), true);
+}
+
+// Walks the lists as the kernel does: the units of so many groups, each once.
+void check_units(const Schedule &schedule, const UnitLists &lists, int groups) {
+    const Coverage &coverage = lists.coverage;
+    std::set<std::pair<int32_t, int>> units;
+    for (int base = 0; base < groups; base += coverage.period) {
+        for (int worker = 0; worker < lists.workers; ++worker) {
+            for (int round = 0; round < lists.rounds; ++round) {
+                const int32_t word = schedule.words[lists.offset + round * lists.workers + worker];
+                const int group = word & ((1 << kGroupBits) - 1);
+                if (word == kNoUnit || base + (group & -coverage.supergroup) >= groups) {
+                    break;
+                }
+                if (base + group < groups) {
+                    CHECK(units.insert({word >> kGroupBits, base + group}).second);
+                }
+            }
+        }
+    }
+    CHECK(static_cast<int64_t>(units.size()) == int64_t{groups} * schedule.tiles);
+}
+
+void test_every_unit_once() {
+    const Schedule schedule = make_schedule(random_pattern(2048, 2048, 128, 128, 0.2), false, kMultiprocessors);
+    CHECK(schedule.lists.size() == 3);
+    for (const UnitLists &lists : schedule.lists) {
+        for (const int groups : {1, 2, 3, 7, lists.coverage.period, lists.coverage.period + 1, 100}) {
+            check_units(schedule, lists, groups);
+        }
+    }
+}
+
+void test_workers_share_the_load() {
+    const Schedule schedule = make_schedule(random_pattern(8192, 8192, 128, 64, 0.25), false, kMultiprocessors);
+    const UnitLists &lists = schedule.lists[schedule.choose(8192)];
+    CHECK(lists.coverage.cluster == 2);
+    const auto *tiles = reinterpret_cast<const Tile *>(schedule.words.data());
+    int64_t all = 0;
+    for (const Tile *tile = tiles; tile < tiles + schedule.tiles; ++tile) {
+        all += tile->steps * lists.coverage.step_cost + lists.coverage.unit_cost;
+    }
+    const int groups = 8192 / (lists.coverage.tokens * lists.coverage.cluster);
+    CHECK(static_cast<double>(lists.spans[groups]) < 1.04 * static_cast<double>(all * groups) / lists.workers);
+}
+
+void test_few_tokens_get_small_tiles() {
+    const Schedule schedule = make_schedule(random_pattern(768, 768, 64, 64, 0.25), false, kMultiprocessors);
+    CHECK(schedule.lists[schedule.choose(512)].coverage.tokens == 128);
+}
+
+void test_merged_blocks_once() {
+    for (const int64_t rows : {32, 1000, 10000}) {
+        const Pattern pattern = random_pattern(rows, 700, 32, 32, 0.2);
+        CHECK(has_merge_schedule(pattern, false) && !has_merge_schedule(pattern, true));
+        const Schedule schedule = make_merge_schedule(pattern, kMultiprocessors);
+        const auto *tiles = reinterpret_cast<const MergeTile *>(schedule.words.data());
+        const auto *steps = reinterpret_cast<const MergeStep *>(schedule.words.data() + schedule.steps_offset);
+        std::set<int64_t> missing = pieces_of(pattern, 32, 32);
+        for (const MergeTile *tile = tiles; tile < tiles + schedule.tiles; ++tile) {
+            for (int32_t i = tile->first; i < tile->first + tile->steps; ++i) {
+                const int32_t mask = steps[i].input_and_mask & 31;
+                const int32_t input = steps[i].input_and_mask - mask;
+                const bool narrow = (mask & kMergeNarrow) != 0;
+                for (int half = 0; half < 2; ++half) {
+                    for (int row = 0; row < 4; ++row) {
+                        const int64_t value = int64_t{steps[i].row[half][row]} * 64;
+                        if ((mask & 15) == 0 || value == pattern.blocks * 32 * 32) {
+                            continue;
+                        }
+                        CHECK((mask >> (2 * half + row / 2) & 1) != 0);
+                        CHECK(place_of(pattern, value) == Place(tile->output[row], input + (narrow ? 0 : half * 32)));
+                        CHECK(missing.erase(value) == 1);
+                    }
+                }
+            }
+        }
+        CHECK(missing.empty());
+    }
+}
+
+void test_what_it_takes() {
+    CHECK(!has_schedule(random_pattern(512, 512, 32, 64, 0.5), false)); // too few outputs for a strip
+    CHECK(!has_schedule(random_pattern(512, 512, 64, 96, 0.5), false)); // neither 64 deep nor on end
+    CHECK(!has_schedule(random_pattern(512, 512, 64, 8, 0.5), false));
+    CHECK(has_schedule(random_pattern(512, 512, 32, 64, 0.5), true));
+}
+
+} // namespace
+
+int main() {
+    test_every_piece_once();
+    test_every_unit_once();
+    test_workers_share_the_load();
+    test_few_tokens_get_small_tiles();
+    test_merged_blocks_once();
+    test_what_it_takes();
+    return 0;
+}
