@@ -223,10 +223,8 @@ def main(argv=None):
     if bc.devices("cuda") == 0:
         sys.exit("bench_gpu: no NVIDIA device that bsparse can use here")
     context, started = bc.Context("cuda"), time.perf_counter()
-    facts = environment(context.name, torch.get_num_threads()) | {
-        "device": torch.cuda.get_device_name(),
-        "idle": card(),
-    }
+    facts = environment(context.name, torch.get_num_threads())
+    facts |= {"commit": arguments.commit or facts["commit"], "driver, clock, most, power, limit, temperature": card()}
     todo = [cell for cell in cells(arguments) if wanted(cell, arguments)]
     rows, host, left, loads = [], {}, [], {}
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -243,7 +241,7 @@ def main(argv=None):
         write_jsonl(arguments.out / "bench_gpu.jsonl", rows, facts)
     if "host" in arguments.what:
         host = host_costs(context)
-    facts |= {f"clock, most, power, limit, temperature under dense {what}": found for what, found in loads.items()}
+    facts |= {f"the same under dense {what}": found for what, found in loads.items()}
     text = "\n".join([", ".join(f"{name}: {fact}" for name, fact in facts.items()), "", table(rows, host)])
     text += "".join(f"\nnot run, for want of time: {' '.join(map(str, cell))}" for cell in left)
     print(text)

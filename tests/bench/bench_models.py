@@ -232,6 +232,7 @@ def main(argv=None):
     if bc.devices("cuda") == 0:
         sys.exit("bench_models: no NVIDIA device that bsparse can use here")
     facts = environment(bc.Context("cuda").name, torch.get_num_threads()) | {"llama layers": arguments.layers}
+    facts["commit"] = arguments.commit or facts["commit"]
     arguments.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for name, what, make, size in workloads(arguments):

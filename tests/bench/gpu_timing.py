@@ -98,7 +98,7 @@ def card(load=None):
         once = time.perf_counter() - start
         for _ in range(min(4000, max(1, int(1.0 / once)))):
             load.replay()
-    fields = "clocks.sm,clocks.max.sm,power.draw,power.limit,temperature.gpu"
+    fields = "driver_version,clocks.sm,clocks.max.sm,power.draw,power.limit,temperature.gpu"
     command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", "-i", "0"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
