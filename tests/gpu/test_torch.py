@@ -88,6 +88,7 @@ def test_compiled(dynamic):
         assert_close(results(fast, x), results(model, x), torch.bfloat16)
 
 
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")  # one that torch makes to keep its pool
 def test_compiled_with_cuda_graphs():
     torch.compiler.reset()
     layer, x = make(), batch()
@@ -248,7 +249,7 @@ def test_tf32_follows_torch():
     try:
         for precision in ("ieee", "tf32"):
             torch.backends.cuda.matmul.fp32_precision = precision
-            errors[precision] = float((layer(x) - exact).norm() / exact.norm())
+            errors[precision] = float((layer(x) - exact).detach().norm() / exact.detach().norm())
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
     assert errors["ieee"] <= 1e-6
