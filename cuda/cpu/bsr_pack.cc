@@ -9,15 +9,13 @@ namespace bsparse::cpu {
 namespace {
 
 // One item: one block row.
-class PackJob : public Job {
+class PackJob : public Rounds {
 public:
     PackJob(const Pattern &pattern, bsparse_dtype dtype, const void *dense, int64_t ld, void *values)
-        : Job(1, 0, pattern.row_blocks), pattern_(pattern), element_(dtype_bytes(dtype)),
+        : Rounds(1, pattern.row_blocks), pattern_(pattern), element_(dtype_bytes(dtype)),
           dense_(static_cast<const char *>(dense)), ld_(ld), values_(static_cast<char *>(values)) {}
 
-    void prepare(int64_t, int64_t, int) override {}
-
-    void multiply(int64_t, int64_t block_row, int) override {
+    void run_item(int64_t, int64_t block_row, int) override {
         const int64_t width = pattern_.block_cols * element_; // bytes of a row of a block
         for (int64_t b = pattern_.by_row.offsets[block_row]; b < pattern_.by_row.offsets[block_row + 1]; ++b) {
             const int64_t column = int64_t{pattern_.by_row.minors[b]} * pattern_.block_cols;
@@ -43,15 +41,13 @@ private:
 };
 
 // One item: one block row, zeros first and its blocks over them.
-class UnpackJob : public Job {
+class UnpackJob : public Rounds {
 public:
     UnpackJob(const Pattern &pattern, bsparse_dtype dtype, const void *values, void *dense, int64_t ld)
-        : Job(1, 0, pattern.row_blocks), pattern_(pattern), element_(dtype_bytes(dtype)),
+        : Rounds(1, pattern.row_blocks), pattern_(pattern), element_(dtype_bytes(dtype)),
           values_(static_cast<const char *>(values)), dense_(static_cast<char *>(dense)), ld_(ld) {}
 
-    void prepare(int64_t, int64_t, int) override {}
-
-    void multiply(int64_t, int64_t block_row, int) override {
+    void run_item(int64_t, int64_t block_row, int) override {
         const int64_t width = pattern_.block_cols * element_;
         const int64_t first = block_row * pattern_.block_rows;
         const int64_t last = std::min(first + pattern_.block_rows, pattern_.rows);

@@ -47,15 +47,13 @@ DenseView view_of(bsparse_order order, int64_t ld) {
 }
 
 // One item: one block row (column in spmm_t) of D.
-class SpmmJob : public Job {
+class SpmmJob : public Rounds {
 public:
     SpmmJob(const Plan &plan, const bsparse_args &args)
-        : Job(1, 0, plan.desc.op == BSPARSE_SPMM ? plan.pattern.row_blocks : plan.pattern.col_blocks), plan_(plan),
+        : Rounds(1, plan.desc.op == BSPARSE_SPMM ? plan.pattern.row_blocks : plan.pattern.col_blocks), plan_(plan),
           args_(args) {}
 
-    void prepare(int64_t, int64_t, int) override {}
-
-    void multiply(int64_t, int64_t major, int) override {
+    void run_item(int64_t, int64_t major, int) override {
         const Pattern &p = plan_.pattern;
         const bool plain = plan_.desc.op == BSPARSE_SPMM;
         const int64_t outer_block = plain ? p.block_rows : p.block_cols;
@@ -108,14 +106,12 @@ private:
 };
 
 // One item: one block row of S.
-class SddmmJob : public Job {
+class SddmmJob : public Rounds {
 public:
     SddmmJob(const Plan &plan, const bsparse_args &args)
-        : Job(1, 0, plan.pattern.row_blocks), plan_(plan), args_(args) {}
+        : Rounds(1, plan.pattern.row_blocks), plan_(plan), args_(args) {}
 
-    void prepare(int64_t, int64_t, int) override {}
-
-    void multiply(int64_t, int64_t block_row, int) override {
+    void run_item(int64_t, int64_t block_row, int) override {
         const Pattern &p = plan_.pattern;
         const bsparse_plan_desc &desc = plan_.desc;
         const DenseView a = view_of(desc.a_order, args_.lda);

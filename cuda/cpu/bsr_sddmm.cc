@@ -39,10 +39,10 @@ struct Cut {
     }
 };
 
-class SddmmJob : public Job {
+class SddmmJob : public Rounds {
 public:
     SddmmJob(const Plan &plan, const bsparse_args &args, const Cut &cut, char *workspace)
-        : Job(cut.rounds, 0, static_cast<int64_t>(bsr_plan(plan).runs.size()) * cut.parts), plan_(bsr_plan(plan)),
+        : Rounds(cut.rounds, static_cast<int64_t>(bsr_plan(plan).runs.size()) * cut.parts), plan_(bsr_plan(plan)),
           cut_(cut), tokens_(args.tokens), beta_(static_cast<float>(args.beta)), memory_(workspace) {
         const Pattern &p = plan.pattern;
         const bsparse_plan_desc &desc = plan.desc;
@@ -68,9 +68,7 @@ public:
         task_.values_dtype = desc.out_dtype;
     }
 
-    void prepare(int64_t, int64_t, int) override {} // nothing is shared
-
-    void multiply(int64_t round, int64_t number, int slot) override {
+    void run_item(int64_t round, int64_t number, int slot) override {
         const Run &run = plan_.runs[static_cast<size_t>(number / cut_.parts)];
         const int64_t row = number % cut_.parts * cut_.part_rows;
         const int64_t last_row = std::min<int64_t>(row + cut_.part_rows, task_.block_rows);

@@ -1,4 +1,5 @@
-// Runs of spmm and spmm_t: x is converted where the kernel cannot read it in place, then units meet chunks of tokens.
+// Runs of spmm and spmm_t: units meet chunks of tokens. Where the kernel cannot read x in place, each thread converts
+// it for itself, a chunk at a time.
 #include <algorithm>
 #include <cmath>
 
@@ -7,21 +8,25 @@
 namespace bsparse::cpu {
 namespace {
 
-// Tokens whose image is made, used and overwritten: bounds the workspace of long runs.
-constexpr int64_t kImageTokens = 1024;
-constexpr int64_t kPrepareTokens = 16; // of one item that converts
-constexpr int64_t kLeastTokens = 64;   // of one item that multiplies: packing its panels is then a few percent
+constexpr int64_t kLeastTokens = 64;  // of one item: packing its panels is then a few percent
+constexpr int64_t kSquareTokens = 16; // of the squares in which a row-major x is transposed
+constexpr int64_t kImageCost = 4;     // multiplications that take as long as converting one number
+// Most of an image of more than kLeastTokens, about the second-level cache. Smaller ones cost more packing than they
+// save (measured with 4096 tokens and inner features at density 0.5: 1 MiB takes 10% longer).
+constexpr int64_t kImageBytes = 1 << 21;
 
 // How one run is cut; the same for bsr_workspace_bytes and the run itself.
 struct Cut {
-    bool few;           // the decode kernel
-    bool pairs;         // x is wanted as bf16
-    bool needs_image;   // x is converted or transposed
+    bool few;         // the decode kernel
+    bool pairs;       // x is wanted as bf16
+    bool needs_image; // x is converted or transposed
     int64_t image_ld;
     int threads;
-    int64_t rounds, round_tokens; // round_tokens: of every round but perhaps the last
     int64_t parts, part_groups;   // of a block's outer features
-    int64_t chunks, chunk_tokens; // of a round
+    int64_t chunk_tokens, chunk_items; // chunk_tokens: of every chunk but perhaps the last
+    int64_t shares, share_chunks; // share_chunks: of every share but perhaps the last
+    int64_t worth_helping;        // items left of a share, for which another thread makes an image
+    int64_t thread_bytes;         // scratch and image
 
     Cut(const Plan &plan, int64_t tokens) {
         const BsrPlan &state = bsr_plan(plan);
@@ -38,8 +43,6 @@ struct Cut {
         const int64_t stored = p.blocks * p.block_rows * p.block_cols;
         const double work = static_cast<double>(stored) * static_cast<double>(std::max<int64_t>(tokens, 16));
         threads = threads_for(plan, work); // few tokens wait for memory: as long as 16 would take
-        rounds = needs_image ? ceil_div(tokens, kImageTokens) : 1;
-        round_tokens = ceil_div(tokens, rounds);
 
         // Items of a unit: enough that the longest unit, a dense row perhaps, keeps no thread from sharing its work.
         const double items = std::ceil(state.longest_share * static_cast<double>(threads * kItemsPerThread));
@@ -47,22 +50,36 @@ struct Cut {
         const int64_t groups = ceil_div(transposed ? p.block_cols : p.block_rows, state.kernels->group);
         part_groups = ceil_div(groups, std::min(wanted, groups));
         parts = ceil_div(groups, part_groups);
-        chunks = std::min(ceil_div(wanted, parts), ceil_div(round_tokens, kLeastTokens));
-        chunks = few ? 1 : std::max(chunks, ceil_div(round_tokens, kItemTokens));
-        chunk_tokens = ceil_div(round_tokens, chunks);
+        int64_t chunks = ceil_div(wanted, parts);
+        if (needs_image) {
+            // Threads with chunks of their own pack all values each, threads in one chunk convert all of it each.
+            const int64_t own = tokens * inner > stored ? threads : 1;
+            chunks = std::max({chunks, own, ceil_div(tokens * image_ld * image_element(), kImageBytes)});
+            chunks = chunks > 1 ? round_up(chunks, threads) : 1; // as many for each thread
+        }
+        chunks = std::max(std::min(chunks, ceil_div(tokens, kLeastTokens)), ceil_div(tokens, kItemTokens));
+        chunk_tokens = few ? tokens : ceil_div(tokens, chunks);
+        if (needs_image && !few) {
+            chunk_tokens = round_up(chunk_tokens, kSquareTokens);
+        }
+        chunks = ceil_div(tokens, chunk_tokens);
+        share_chunks = ceil_div(chunks, std::min<int64_t>({needs_image ? threads : 1, chunks, Shares::kMost}));
+        shares = ceil_div(chunks, share_chunks);
+        chunk_items = static_cast<int64_t>(state.units.size()) * parts;
+        worth_helping = needs_image ? chunk_items * inner * kImageCost / std::max<int64_t>(stored, 1) + 2 : 1;
+        const int64_t image = needs_image ? sizeof(SpmmImage) + chunk_tokens * image_ld * image_element() : 0;
+        thread_bytes = static_cast<int64_t>(state.kernels->scratch_bytes) + round_up(image, 64);
     }
 
-    int64_t image_bytes() const { return needs_image ? round_tokens * image_ld * (pairs ? 2 : 4) : 0; }
+    int64_t image_element() const { return pairs ? 2 : 4; } // bytes
 };
 
-class SpmmJob : public Job {
+class SpmmJob : public Shares {
 public:
     SpmmJob(const Plan &plan, const bsparse_args &args, const Cut &cut, char *workspace)
-        : Job(cut.rounds, cut.needs_image ? ceil_div(cut.round_tokens, kPrepareTokens) : 0,
-              static_cast<int64_t>(bsr_plan(plan).units.size()) * cut.parts * cut.chunks),
-          plan_(bsr_plan(plan)), cut_(cut), tokens_(args.tokens),
-          x_(dense_of(args.b, args.ldb, plan.desc.b_order, plan.desc.dtype)),
-          image_(workspace + cut.threads * plan_.kernels->scratch_bytes), scratch_(workspace) {
+        : Shares(cut.shares, cut.share_chunks * cut.chunk_items, cut.threads, cut.worth_helping), plan_(bsr_plan(plan)),
+          cut_(cut), tokens_(args.tokens), x_(dense_of(args.b, args.ldb, plan.desc.b_order, plan.desc.dtype)),
+          memory_(workspace) {
         const Pattern &p = plan.pattern;
         const bsparse_plan_desc &desc = plan.desc;
         const bool transposed = desc.op == BSPARSE_SPMM_T;
@@ -77,7 +94,7 @@ public:
         task_.block_cols = p.block_cols;
         task_.outer = transposed ? p.cols : p.rows;
         task_.inner = transposed ? p.rows : p.cols;
-        task_.x = cut.needs_image ? image_ : x_.data;
+        task_.x = x_.data;
         task_.pairs = cut.pairs;
         task_.ldx = cut.needs_image ? cut.image_ld : args.ldb;
         task_.first_token = 0;
@@ -90,35 +107,31 @@ public:
         e.aux = dense_of(args.aux, args.ldaux, desc.d_order, desc.out_dtype);
         e.d = dense_of(args.d, args.ldd, desc.d_order, desc.out_dtype);
         e.activation = desc.epilogue;
-    }
-
-    void prepare(int64_t round, int64_t item, int) override {
-        const int64_t start = round * cut_.round_tokens;
-        const int64_t first = start + item * kPrepareTokens;
-        const int64_t last = std::min({first + kPrepareTokens, start + cut_.round_tokens, tokens_});
-        if (first < last) {
-            plan_.kernels->image(x_, task_.inner, first, last, cut_.pairs,
-                                 image_ + (first - start) * cut_.image_ld * (cut_.pairs ? 2 : 4), cut_.image_ld);
+        for (int slot = 0; cut.needs_image && slot < cut.threads; ++slot) {
+            image_of(slot).first_token = -1;
         }
     }
 
-    void multiply(int64_t round, int64_t number, int slot) override {
-        const int64_t start = round * cut_.round_tokens;
-        const int64_t units = static_cast<int64_t>(plan_.units.size());
-        const Unit &unit = plan_.units[number / cut_.parts % units];
+    void run_item(int64_t share, int64_t number, int slot) override {
+        const int64_t chunk = share * cut_.share_chunks + number / cut_.chunk_items;
+        const int64_t in_chunk = number % cut_.chunk_items;
+        const Unit &unit = plan_.units[in_chunk / cut_.parts];
         SpmmItem item;
         item.first_major = unit.first;
         item.last_major = unit.last;
-        item.first_group = static_cast<int32_t>(number % cut_.parts * cut_.part_groups);
+        item.first_group = static_cast<int32_t>(in_chunk % cut_.parts * cut_.part_groups);
         item.last_group = static_cast<int32_t>(item.first_group + cut_.part_groups);
-        item.first_token = start + number / (cut_.parts * units) * cut_.chunk_tokens;
-        item.last_token = std::min({item.first_token + cut_.chunk_tokens, start + cut_.round_tokens, tokens_});
+        item.first_token = chunk * cut_.chunk_tokens;
+        item.last_token = std::min(item.first_token + cut_.chunk_tokens, tokens_);
         if (item.first_token >= item.last_token) {
             return;
         }
         SpmmTask task = task_;
-        task.first_token = cut_.needs_image ? start : 0;
-        char *scratch = scratch_ + slot * plan_.kernels->scratch_bytes;
+        if (cut_.needs_image) {
+            task.first_token = item.first_token;
+            task.x = image_with(item, slot);
+        }
+        char *scratch = memory_ + slot * cut_.thread_bytes;
         if (cut_.few) {
             plan_.kernels->decode(task, item, scratch);
         } else {
@@ -127,13 +140,27 @@ public:
     }
 
 private:
+    SpmmImage &image_of(int slot) const {
+        return *reinterpret_cast<SpmmImage *>(memory_ + slot * cut_.thread_bytes + plan_.kernels->scratch_bytes);
+    }
+
+    // The rows of the slot's image, of the item's tokens.
+    char *image_with(const SpmmItem &item, int slot) const {
+        SpmmImage &image = image_of(slot);
+        char *rows = reinterpret_cast<char *>(&image + 1);
+        if (image.first_token != item.first_token) {
+            plan_.kernels->image(x_, task_.inner, item.first_token, item.last_token, cut_.pairs, rows, cut_.image_ld);
+            image.first_token = item.first_token;
+        }
+        return rows;
+    }
+
     const BsrPlan &plan_;
     const Cut cut_;
     const int64_t tokens_;
-    const Dense x_;      // as the caller has it
-    char *const image_;  // [round_tokens][image_ld]
-    char *const scratch_; // [threads][scratch_bytes]
-    SpmmTask task_;
+    const Dense x_; // as the caller has it
+    char *const memory_; // [threads][thread_bytes]
+    SpmmTask task_; // what all items share
 };
 
 } // namespace
@@ -143,7 +170,7 @@ size_t spmm_workspace_bytes(const Plan &plan, int64_t tokens) {
         return 0;
     }
     const Cut cut(plan, tokens);
-    return cut.threads * bsr_plan(plan).kernels->scratch_bytes + cut.image_bytes();
+    return cut.threads * cut.thread_bytes;
 }
 
 void spmm_run(const Plan &plan, const bsparse_args &args, void *workspace) {

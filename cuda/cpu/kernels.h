@@ -44,6 +44,13 @@ struct SpmmTask {
     Epilogue epilogue;
 };
 
+// x of one chunk of tokens, converted by one thread for itself at its first item of the chunk. One image for all would
+// be made once, but on two cores that share no cache (SddmmStrips tells more) bf16 then took twice the time of f32.
+struct alignas(64) SpmmImage {
+    int64_t first_token; // of the chunk; -1: none
+    // Behind it: [tokens of the chunk][ldx].
+};
+
 // The part of it that one thread computes at a time.
 struct SpmmItem {
     int32_t first_major, last_major;

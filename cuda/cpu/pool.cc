@@ -1,22 +1,22 @@
 #include "pool.h"
 
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <deque>
 #include <dlfcn.h>
 #include <exception>
 #include <fstream>
+#include <mutex>
 #include <pthread.h>
 #include <string>
 #include <thread>
 #include <unistd.h>
 
+#include "relax.h"
+
 namespace bsparse::cpu {
 namespace {
-
-// How often a waiting thread looks before it sleeps: tens of microseconds (a pause takes 25 ns on the processors we
-// measured), about what waking a thread takes.
-constexpr int kSpins = 2000;
 
 // Whether this process has been forked and runs its parent's program (PF_FORKNOEXEC in Linux's /proc/self/stat).
 // False where the system does not say.
@@ -52,46 +52,7 @@ void join_team(void *data) {
     }
 }
 
-void relax() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 } // namespace
-
-void Job::wait_until(int64_t done) {
-    for (int i = 0; i < kSpins; ++i) {
-        if (done_.load(std::memory_order_acquire) >= done) {
-            return;
-        }
-        relax();
-    }
-    std::unique_lock<std::mutex> lock(mutex_);
-    phase_done_.wait(lock, [&] { return done_.load(std::memory_order_acquire) >= done; });
-}
-
-void Job::work(int slot) {
-    for (;;) {
-        const int64_t item = next_.fetch_add(1, std::memory_order_relaxed);
-        if (item >= total_) {
-            return;
-        }
-        const int64_t round = item / round_, in_round = item % round_;
-        const bool preparing = in_round < prepare_;
-        wait_until(round * round_ + (preparing ? 0 : prepare_));
-        if (preparing) {
-            prepare(round, in_round, slot);
-        } else {
-            multiply(round, in_round - prepare_, slot);
-        }
-        const int64_t done = done_.fetch_add(1, std::memory_order_acq_rel) + 1;
-        if (done % round_ == prepare_ || done % round_ == 0) { // a phase has ended: others may wait for it
-            std::lock_guard<std::mutex> lock(mutex_);
-            phase_done_.notify_all();
-        }
-    }
-}
 
 // The threads besides the caller's, and the one job they work on.
 struct Pool::Workers {
@@ -199,7 +160,7 @@ Pool::Workers *Pool::workers() {
 
 void Pool::run(Job &job, int threads) {
     const int helpers = (threads < threads_ ? threads : threads_) - 1;
-    if (helpers < 1 || job.total() < 2) {
+    if (helpers < 1 || job.items() < 2) {
         job.work(0);
         return;
     }

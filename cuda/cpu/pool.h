@@ -1,41 +1,11 @@
-// The threads of one context. A run hands them a job: items that any thread may take, in two kinds of
-// phases that alternate (prepare, multiply, prepare, multiply, ...), each phase after the one before.
+// The threads of one context. A run hands them a job.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <cstdint>
-#include <mutex>
+
+#include "job.h"
 
 namespace bsparse::cpu {
-
-// What a run does, cut into items. Items are numbered 0 .. rounds * (prepare + multiply) - 1 and taken in that
-// order; an item starts once all items of earlier phases are done, so no barrier among threads is needed and a
-// thread that wakes late, or never, is not waited for.
-class Job {
-public:
-    Job(int64_t rounds, int64_t prepare, int64_t multiply)
-        : prepare_(prepare), round_(prepare + multiply), total_(rounds * (prepare + multiply)) {}
-    virtual ~Job() = default;
-
-    virtual void prepare(int64_t round, int64_t item, int slot) = 0;
-    // slot: which thread's memory. A thread keeps its slot from run to run, and so the memory its core's cache: on two
-    // cores that share no cache, sddmm took 1.8 times as long when the slots changed hands.
-    virtual void multiply(int64_t round, int64_t item, int slot) = 0;
-
-    // Takes items until there are none left, as one of the job's threads.
-    void work(int slot);
-    int64_t total() const { return total_; }
-
-private:
-    void wait_until(int64_t done);
-
-    const int64_t prepare_, round_, total_; // items of a prepare phase, of both phases, of all
-    alignas(64) std::atomic<int64_t> next_{0};
-    alignas(64) std::atomic<int64_t> done_{0};
-    std::mutex mutex_;
-    std::condition_variable phase_done_;
-};
 
 // Runs body(data) on so many threads, the caller's included: what every OpenMP runtime of GCC's kind exports.
 using OpenMpParallel = void (*)(void (*body)(void *), void *data, unsigned threads, unsigned flags);

@@ -53,7 +53,7 @@ inline const std::vector<Case> &named_cases() {
         {"misaligned ld", 64, 96, 32, 32, "x.x/xx.", 19, 3},
         {"misaligned base", 64, 96, 32, 32, "x.x/xx.", 19, 0, 1},
         {"misaligned ragged", 61, 87, 16, 16, scattered(4, 6, 5), 5, 1, 3},
-        {"work for threads", 256, 192, 16, 16, scattered(16, 12, 4), 48},
+        {"work for threads", 256, 192, 16, 16, scattered(16, 12, 4), 200},
     };
     return cases;
 }

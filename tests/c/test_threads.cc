@@ -19,23 +19,25 @@
 
 namespace {
 
-// A plan with its operands: enough blocks that threads share the work.
+// A plan with its operands: enough multiplications that a run wakes three threads.
 struct Work {
-    Case c{"work for threads", 256, 192, 16, 16, scattered(16, 12, 4), 48};
+    Case c{"work for threads", 256, 192, 16, 16, scattered(16, 12, 4), 200};
     bsparse_op op;
+    bsparse_order b_order;
     CasePattern pattern{c};
     ContextHandle context;
     PlanHandle plan;
     std::vector<float> values, x, y; // [blocks, block_rows, block_cols], [tokens, cols], [tokens, rows]
     std::vector<float> expected;
 
-    Work(bsparse_op op_, int32_t threads)
-        : op(op_), context(make_context(cpu_desc(threads))), values(numbers(pattern.values(c))),
+    Work(bsparse_op op_, int32_t threads, bsparse_order b_order_ = BSPARSE_ORDER_DEFAULT)
+        : op(op_), b_order(b_order_), context(make_context(cpu_desc(threads))), values(numbers(pattern.values(c))),
           x(numbers(c.tokens * c.cols)), y(numbers(c.tokens * c.rows)) {
         bsparse_plan_desc desc{};
         desc.struct_size = sizeof(desc);
         desc.op = op;
         desc.dtype = BSPARSE_F32;
+        desc.b_order = b_order;
         plan = make_plan(context, pattern.handle, desc);
         expected = run();
     }
@@ -65,7 +67,8 @@ struct Work {
         } else {
             args.s_values = const_cast<float *>(values.data()); // read only in spmm
             args.b = op == BSPARSE_SPMM ? x.data() : y.data();
-            args.ldb = op == BSPARSE_SPMM ? c.cols : c.rows;
+            const int64_t features = op == BSPARSE_SPMM ? c.cols : c.rows;
+            args.ldb = b_order == BSPARSE_ROW_MAJOR ? c.tokens : features;
             args.d = result.data();
             args.ldd = op == BSPARSE_SPMM ? c.rows : c.cols;
         }
@@ -79,7 +82,7 @@ void run_at_once(const Work &work, int callers) {
     std::vector<std::thread> threads;
     for (int i = 0; i < callers; ++i) {
         threads.emplace_back([&work] {
-            for (int run = 0; run < 20; ++run) {
+            for (int run = 0; run < 5; ++run) {
                 CHECK(work.run() == work.expected); // bit for bit
             }
         });
@@ -95,6 +98,7 @@ void test_concurrent_runs() {
     for (const bsparse_op op : kOps) {
         for (const int32_t threads : {1, 2, 3}) {
             run_at_once(Work(op, threads), 4);
+            run_at_once(Work(op, threads, BSPARSE_ROW_MAJOR), 4); // spmm: each thread makes an image of x
         }
     }
 }
@@ -102,8 +106,10 @@ void test_concurrent_runs() {
 // How many threads share the work does not change a bit.
 void test_thread_counts_agree() {
     for (const bsparse_op op : kOps) {
-        const std::vector<float> alone = Work(op, 1).expected;
-        CHECK(Work(op, 2).expected == alone && Work(op, 3).expected == alone);
+        for (const bsparse_order b_order : {BSPARSE_ORDER_DEFAULT, BSPARSE_ROW_MAJOR}) {
+            const std::vector<float> alone = Work(op, 1, b_order).expected;
+            CHECK(Work(op, 2, b_order).expected == alone && Work(op, 3, b_order).expected == alone);
+        }
     }
 }
 

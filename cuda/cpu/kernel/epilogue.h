@@ -48,10 +48,14 @@ static void finish_part(const Epilogue &e, const Sums &sums) {
             finish_any<kActivation>(e, sums, f, bias);
             continue;
         }
+        // Copies, as what is stored through `to` might change the originals for all that the compiler knows.
+        const float alpha = e.alpha;
+        const float *from = sums.data + f;
+        const int64_t from_stride = sums.stride;
         char *to = at(e.d, sums.first_token, sums.first_feature + f);
-        for (int64_t t = 0; t < sums.tokens; ++t, to += e.d.token_stride * bytes_of(kDtype)) {
-            const Vf x = activate<kActivation>(load<Vf>(sums.data + t * sums.stride + f) * e.alpha + bias);
-            store_as<kDtype>(to, x);
+        const int64_t to_stride = e.d.token_stride * bytes_of(kDtype);
+        for (int64_t left = sums.tokens; left > 0; --left, from += from_stride, to += to_stride) {
+            store_as<kDtype>(to, activate<kActivation>(load<Vf>(from) * alpha + bias));
         }
     }
 }

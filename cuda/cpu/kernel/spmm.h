@@ -3,6 +3,10 @@
 
 constexpr int kGroup = 2 * kLanes; // outer features of a panel
 
+// Tokens whose sums are finished together: calls enough apart, but D's rows, which may stand kilobytes apart, still
+// find room in the first-level cache. Sums made in D are finished tile by tile: they are there already.
+constexpr int kFinishTokens = 12;
+
 // One thread's memory.
 struct SpmmScratch {
     Step steps[kSegmentInner];
@@ -126,14 +130,18 @@ static void spmm_group(const SpmmTask &task, const SpmmItem &item, int32_t major
     do { // an empty list is one empty segment: D is written all the same
         const int64_t steps = pack_segment(task, end, feature, vectors, cursor, scratch);
         const bool done = cursor.l == end;
+        int64_t finished = 0;
         for (int64_t t = 0; t < tokens;) {
             const int64_t rows = tile_rows(tokens - t, most);
-            float *to = sums + t * stride;
-            spmm_tile<Multiply>(vectors, rows)(scratch.steps, steps, a + t * a_stride, a_stride, to, stride, more);
-            if (done && !(in_place && is_plain(e))) {
-                finish(e, {to, stride, item.first_token + t, rows, first_feature, features});
-            }
+            spmm_tile<Multiply>(vectors, rows)(scratch.steps, steps, a + t * a_stride, a_stride, sums + t * stride,
+                                               stride, more);
             t += rows;
+            const bool enough = in_place || t - finished >= kFinishTokens || t == tokens;
+            if (done && enough && !(in_place && is_plain(e))) {
+                const int64_t first_token = item.first_token + finished;
+                finish(e, {sums + finished * stride, stride, first_token, t - finished, first_feature, features});
+                finished = t;
+            }
         }
         more = true;
     } while (cursor.l < end);

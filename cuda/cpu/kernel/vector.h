@@ -30,19 +30,24 @@ static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // conversions ------------------------------------------------------------------------------
 
-#if defined(__AVX2__) && !defined(__AVX512F__) // what GCC 12 makes of the conversion takes three instructions more
+#if defined(__AVX2__) && !defined(__AVX512F__) // what GCC 12 makes of these conversions takes more instructions
 static inline Vu widen(Vh x) { return as<Vu>(_mm256_cvtepu16_epi32(as<__m128i>(x))); }
+static inline Vh upper_halves(Vu x) {
+    const __m256i halves = as<__m256i>(x >> 16);
+    const __m256i twice = _mm256_permute4x64_epi64(_mm256_packus_epi32(halves, halves), 0xd8);
+    return as<Vh>(_mm256_castsi256_si128(twice));
+}
 #else
 static inline Vu widen(Vh x) { return __builtin_convertvector(x, Vu); }
+static inline Vh upper_halves(Vu x) { return __builtin_convertvector(x >> 16, Vh); }
 #endif
 
 static inline Vf from_bf16(Vh x) { return as<Vf>(widen(x) << 16); }
 
 static inline Vh to_bf16(Vf x) { // to nearest, ties to even; NaN stays NaN
     const Vu bits = as<Vu>(x);
-    const Vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    const Vi nan = x != x;
-    return __builtin_convertvector((rounded & ~as<Vu>(nan)) | (as<Vu>(nan) & ((bits >> 16) | 0x40)), Vh);
+    const Vu rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    return upper_halves(as<Vu>(select(x != x, as<Vf>(bits | 0x400000), as<Vf>(rounded))));
 }
 
 #if defined(__AVX512F__) // with a full mask: GCC 12 warns about the undefined vector inside the plain forms
