@@ -214,7 +214,8 @@ void unpack(const Context &context, const Pattern &pattern, bsparse_dtype dtype,
 
 } // namespace
 
-const BackendOps kCudaBackend = {BSPARSE_BACKEND_CUDA, devices,        open, select, kernel, schedule_bytes,
-                                 workspace_bytes,      prepared_bytes, upload, prepare, run,  pack, unpack};
+const BackendOps kCudaBackend = {
+    BSPARSE_BACKEND_CUDA, devices, open,    select, kernel, schedule_bytes, workspace_bytes,
+    prepared_bytes,       upload,  prepare, run,    pack,   unpack};
 
 } // namespace bsparse

@@ -34,9 +34,8 @@ class SddmmSm80 final : public Family {
 public:
     SddmmSm80(const Plan &plan, const DeviceFacts &device)
         : plan_(plan), multiprocessors_(device.multiprocessors), stage_tokens_(128 / dtype_bytes(plan.desc.dtype)),
-          aligned_kernel_(aligned_kernel(plan)),
-          name_(std::string("cuda.bsr_sddmm.") + dtype_name(plan.desc.dtype) + ".sm80" +
-                (aligned_kernel_ == SddmmKernel::kAny ? ".any" : "")) {
+          aligned_kernel_(aligned_kernel(plan)), name_(std::string("cuda.bsr_sddmm.") + dtype_name(plan.desc.dtype) +
+                                                       ".sm80" + (aligned_kernel_ == SddmmKernel::kAny ? ".any" : "")) {
         const std::vector<SddmmTile> aligned = sddmm_tiles(plan.pattern, tile_rows(aligned_kernel_));
         const std::vector<SddmmTile> any = sddmm_tiles(plan.pattern, tile_rows(SddmmKernel::kAny));
         aligned_tiles_ = static_cast<int32_t>(aligned.size());
@@ -126,9 +125,7 @@ private:
         return at;
     }
 
-    int64_t elements() const {
-        return plan_.pattern.blocks * plan_.pattern.block_rows * plan_.pattern.block_cols;
-    }
+    int64_t elements() const { return plan_.pattern.blocks * plan_.pattern.block_rows * plan_.pattern.block_cols; }
 
     // The same for every alignment: the workspace is asked for before the addresses are known.
     int splits_for(int64_t tokens) const {

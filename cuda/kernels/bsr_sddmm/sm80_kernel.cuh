@@ -49,8 +49,9 @@ public:
 
     // From `feature` on, this thread's chunk, `left` features exist. whole: never a part of a chunk.
     __device__ LineLoader(const DenseView &view, int64_t feature, int64_t left, int64_t first_token, bool whole)
-        : stride_(view.token_stride * kLines), whole_(whole),
-          bytes_(left >= kChunk<T> ? 16 : left > 0 ? static_cast<int>(left * sizeof(T)) : 0) {
+        : stride_(view.token_stride * kLines), whole_(whole), bytes_(left >= kChunk<T> ? 16
+                                                                     : left > 0 ? static_cast<int>(left * sizeof(T))
+                                                                                : 0) {
         const int line = threadIdx.x / Tile::kChunks;
         from_ = reinterpret_cast<const T *>(view.data) + (first_token + line) * view.token_stride + feature;
         to_ = Tile::chunk_at(line, chunk());
@@ -193,8 +194,7 @@ __global__ void __launch_bounds__(kThreads, 2) sddmm_sm80(const __grid_constant_
         if (full) {
             multiply_stage<Math, Traits, true>(sums, a_tile, b_tile, warp_row, warp_column, 2, Traits::kPieces);
         } else if (!nothing) {
-            multiply_stage<Math, Traits, false>(sums, a_tile, b_tile, warp_row, warp_column, row_pieces,
-                                                column_pieces);
+            multiply_stage<Math, Traits, false>(sums, a_tile, b_tile, warp_row, warp_column, row_pieces, column_pieces);
         }
     };
 
@@ -223,8 +223,7 @@ __global__ void __launch_bounds__(kThreads, 2) sddmm_sm80(const __grid_constant_
         LineLoader<ATile, T> a_loader(task.a, first_row + a_first, rows_left, first_token, task.rows % kChunk<T> == 0);
         const int b_first = LineLoader<BTile, T>::chunk() * kChunk<T>;
         const int64_t b_column = b_first < tile.columns ? TileColumn(task, tile, b_first).in_matrix(task) : task.cols;
-        LineLoader<BTile, T> b_loader(task.b, b_column, task.cols - b_column, first_token,
-                                       task.cols % kChunk<T> == 0);
+        LineLoader<BTile, T> b_loader(task.b, b_column, task.cols - b_column, first_token, task.cols % kChunk<T> == 0);
         const auto issue = [&](int stage) {
             const int64_t left = tokens - int64_t{stage} * kStageInner<T>;
             a_loader.issue(a_tile(stage), left);
@@ -256,8 +255,7 @@ __global__ void __launch_bounds__(kThreads, 2) sddmm_sm80(const __grid_constant_
     for (int m = 0; m < 2; ++m) {
 #pragma unroll
         for (int n = 0; n < 2 * Traits::kPieces; ++n) {
-            float *to =
-                sums_tile + (warp_row + 16 * m + lane / 4) * kSumsStride + warp_column + 8 * n + lane % 4 * 2;
+            float *to = sums_tile + (warp_row + 16 * m + lane / 4) * kSumsStride + warp_column + 8 * n + lane % 4 * 2;
             *reinterpret_cast<float2 *>(to) = make_float2(sums[m][n][0], sums[m][n][1]);
             *reinterpret_cast<float2 *>(to + 8 * kSumsStride) = make_float2(sums[m][n][2], sums[m][n][3]);
         }

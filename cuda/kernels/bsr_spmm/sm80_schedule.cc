@@ -27,9 +27,7 @@ struct View {
     int64_t tiles() const { return (outer + kTileOuter - 1) / kTileOuter; }
     // The outer blocks that overlap a tile: first to last, inclusive.
     int64_t first_major(int64_t tile) const { return tile * kTileOuter / block_outer; }
-    int64_t last_major(int64_t tile) const {
-        return (std::min((tile + 1) * kTileOuter, outer) - 1) / block_outer;
-    }
+    int64_t last_major(int64_t tile) const { return (std::min((tile + 1) * kTileOuter, outer) - 1) / block_outer; }
 };
 
 uint32_t mask_bit(int piece, int slice) { return uint32_t{1} << (kPieces * slice + piece); }
@@ -121,8 +119,7 @@ SpmmSchedule spmm_pieces_schedule(const Plan &plan) {
                     if (at == lists.offsets[major + 1] || lists.minors[at] != minor) {
                         continue;
                     }
-                    const int64_t offset = lists.index[at] * block_size +
-                                           outer % view.block_outer * view.outer_stride +
+                    const int64_t offset = lists.index[at] * block_size + outer % view.block_outer * view.outer_stride +
                                            (inner - begin) * view.inner_stride;
                     schedule.pieces.back().unit[slice][piece] = static_cast<int32_t>(offset / kUnit);
                     schedule.stages.back().mask |= mask_bit(piece, slice);
@@ -171,8 +168,7 @@ SpmmSchedule spmm_parts_schedule(const Plan &plan) {
             }
             const int64_t outer = o.major * view.block_outer - tile * kTileOuter;
             const int64_t inner = o.minor * view.block_inner - o.window * view.slice;
-            schedule.parts.push_back(
-                {o.block, static_cast<int32_t>(outer), static_cast<int32_t>(inner), slice});
+            schedule.parts.push_back({o.block, static_cast<int32_t>(outer), static_cast<int32_t>(inner), slice});
             SpmmStage &stage = schedule.stages.back();
             stage.last_part = static_cast<int32_t>(schedule.parts.size());
             const int64_t last = std::min<int64_t>(outer + view.block_outer, kTileOuter) - 1;

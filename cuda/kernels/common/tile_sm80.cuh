@@ -53,13 +53,13 @@ template <typename T, int kColumns> struct OuterMajorTile {
     template <typename Math> __device__ static void load_a(Fragment<Math, 4> &a, uint32_t tile, int first, int slice) {
         const int lane = threadIdx.x % 32;
         if constexpr (sizeof(T) == 2) {
-            load_matrices_transposed(
-                a.big, tile + chunk_at(16 * slice + lane % 8 + lane / 16 * 8, first / 8 + lane / 8 % 2));
+            load_matrices_transposed(a.big,
+                                     tile + chunk_at(16 * slice + lane % 8 + lane / 16 * 8, first / 8 + lane / 8 % 2));
         } else {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                a.big[i] = load_shared(
-                    tile + element_at(8 * slice + lane % 4 + i / 2 * 4, first + lane / 4 + i % 2 * 8));
+                a.big[i] =
+                    load_shared(tile + element_at(8 * slice + lane % 4 + i / 2 * 4, first + lane / 4 + i % 2 * 8));
             }
         }
         a.prepare();
@@ -72,8 +72,7 @@ template <typename T, int kColumns> struct OuterMajorTile {
         } else {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                b[i] = load_shared(
-                    tile + element_at(8 * slice + lane % 4 + i % 2 * 4, first + lane / 4 + i / 2 * 8));
+                b[i] = load_shared(tile + element_at(8 * slice + lane % 4 + i % 2 * 4, first + lane / 4 + i / 2 * 8));
             }
         }
     }
