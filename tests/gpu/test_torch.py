@@ -99,7 +99,7 @@ def test_compiled_with_cuda_graphs():
             assert_close([fast(x)], [layer(x)], torch.bfloat16)
 
 
-# torch says so of every leaf that has a gradient on one stream and gets the next on another, as when a graph is captured.
+# torch says so of a leaf that got a gradient on one stream and gets the next on another, as when a graph is captured.
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream does not match:UserWarning")
 @dtypes
 def test_graphed_callable(dtype):
