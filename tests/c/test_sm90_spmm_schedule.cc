@@ -72,6 +72,15 @@ std::set<int64_t> pieces_of(const Pattern &pattern, int32_t rows, int32_t cols) 
     return pieces;
 }
 
+// Whether strip 0 alone takes part first, then both, then strip 1 alone, as a tile says; masks: bit of each strip.
+void check_order(const std::vector<int> &masks, const int32_t (&only)[2]) {
+    const auto count = static_cast<int32_t>(masks.size());
+    for (int32_t i = 0; i < count; ++i) {
+        CHECK((masks[i] & 1) == (i < count - only[1] ? 1 : 0));
+        CHECK((masks[i] & 2) == (i >= only[0] ? 2 : 0));
+    }
+}
+
 void check_pieces(const Pattern &pattern, bool transposed) {
     CHECK(has_schedule(pattern, transposed));
     const Schedule schedule = make_schedule(pattern, transposed, kMultiprocessors);
@@ -82,6 +91,11 @@ void check_pieces(const Pattern &pattern, bool transposed) {
     std::set<int32_t> outputs;
     for (const Tile *tile = tiles; tile < tiles + schedule.tiles; ++tile) {
         CHECK(tile->steps > 0);
+        std::vector<int> masks;
+        for (int32_t i = tile->first; i < tile->first + tile->steps; ++i) {
+            masks.push_back((steps[i].row[0] >= 0 ? 1 : 0) | (steps[i].row[1] >= 0 ? 2 : 0));
+        }
+        check_order(masks, tile->only);
         for (int strip = 0; strip < 2; ++strip) {
             const bool inside = tile->output[strip] < (transposed ? pattern.cols : pattern.rows);
             CHECK(!inside || outputs.insert(tile->output[strip]).second);
@@ -174,6 +188,11 @@ void test_merged_blocks_once() {
         const auto *steps = reinterpret_cast<const MergeStep *>(schedule.words.data() + schedule.steps_offset);
         std::set<int64_t> missing = pieces_of(pattern, 32, 32);
         for (const MergeTile *tile = tiles; tile < tiles + schedule.tiles; ++tile) {
+            std::vector<int> masks;
+            for (int32_t i = tile->first; i < tile->first + tile->steps; ++i) {
+                masks.push_back((steps[i].input_and_mask | steps[i].input_and_mask >> 2) & 3);
+            }
+            check_order(masks, tile->only);
             for (int32_t i = tile->first; i < tile->first + tile->steps; ++i) {
                 const int32_t mask = steps[i].input_and_mask & 31;
                 const int32_t input = steps[i].input_and_mask - mask;

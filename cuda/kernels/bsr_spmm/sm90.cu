@@ -121,7 +121,6 @@ private:
         a.cluster = coverage.cluster;
         a.tokens = static_cast<int>(args.tokens);
         a.outputs = static_cast<int>(outputs);
-        a.beyond = static_cast<int>((outputs + kStrip - 1) / kStrip * kStrip);
         a.epilogue = make_epilogue(plan_, args);
         return a;
     }

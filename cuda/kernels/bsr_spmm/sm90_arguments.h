@@ -21,7 +21,6 @@ struct Arguments {
     int groups;                                   // of tokens
     int cluster;                                  // thread blocks in a cluster
     int tokens, outputs;
-    int beyond; // outputs, rounded up to whole strips
     Epilogue epilogue;
 };
 

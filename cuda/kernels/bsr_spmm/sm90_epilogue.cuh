@@ -135,17 +135,20 @@ public:
     __device__ __forceinline__ void send(const CUtensorMap *d, int tokens, bsparse_epilogue activation,
                                          const Worker &worker) {
         activate_chunk(activation);
+        const int thread = thread_number() % kWarpgroup;
+        const int lane = thread % 32;
+        const int warp = thread / 32;
         const uint32_t box = worker.memory + next_ % 2 * kBoxBytes;
-        if (worker.thread == 0) {
+        if (thread == 0) {
             wait_stores_read<1>(); // what this box held before
         }
         worker.sync();
         // A box has lines of the warpgroup's 64 outputs; merged, there is one of 32 for each half.
         constexpr int kLine = kMerged ? 64 : 128; // bytes
-        const int token = worker.lane() / 16 * 8 + worker.lane() % 8; // of each 16
-        const int part = (2 * worker.warp() + worker.lane() / 8 % 2) % (kLine / 16); // 16 bytes of the token's line
+        const int token = lane / 16 * 8 + lane % 8; // of each 16
+        const int part = (2 * warp + lane / 8 % 2) % (kLine / 16); // 16 bytes of the token's line
         const int swizzle = kMerged ? token / 2 % 4 : token % 8;
-        const uint32_t half = kMerged ? worker.warp() / 2 * (kBoxBytes / 2) : 0;
+        const uint32_t half = kMerged ? warp / 2 * (kBoxBytes / 2) : 0;
         const uint32_t line = box + half + token * kLine + (part ^ swizzle) * 16;
 #pragma unroll
         for (int i = 0; i < kChunkPairs; i += 4) { // 16 tokens of the warp's 16 outputs
@@ -154,7 +157,7 @@ public:
         }
         fence_async_proxy();
         worker.sync();
-        if (worker.thread == 0) {
+        if (thread == 0) {
             const int first = place_.token + next_ * kChunk;
             if (first < tokens) {
                 store_box(d, box, place_.output, first);

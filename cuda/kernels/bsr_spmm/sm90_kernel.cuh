@@ -1,5 +1,5 @@
 // spmm and spmm_t on Hopper: D^T tiles of two strips of 64 outputs by 128 or 256 tokens, wgmma out of a ring of stages
-// that one thread fills with bulk tensor copies. See sm90_schedule.h for tiles, steps and units.
+// that one warp fills with bulk tensor copies. See sm90_schedule.h for tiles, steps and units.
 //
 // Transposed on purpose: the pieces of S are wgmma's A, in either direction as they are stored (spmm_t reads the same
 // bytes MN-major), and the inputs, shared by both strips, its B.
@@ -9,6 +9,7 @@
 #include "../common/wgmma.cuh"
 #include "sm90_arguments.h"
 #include "sm90_epilogue.cuh"
+#include "sm90_units.cuh"
 
 namespace bsparse::gpu::spmm_sm90 {
 
@@ -47,14 +48,17 @@ template <class T_, int kDepth_, bool kTransposed_, bool kPaired_, int kTokens_,
     }
 };
 
-// What the producer tells the consumers of a stage, for each strip: {first output | flags, first token, first output of
-// the second half}; the last only where strips are merged, see sm90_merge.cuh.
-constexpr int kPresent = 1;     // the strip takes part; merged: in the step's first half
-constexpr int kPresentLate = 2; // merged: in its second half
-constexpr int kNarrow = 4;      // merged: only one half has inputs
-constexpr int kLastStep = 8;    // of the unit
-constexpr int kStop = 16;       // no more units: there is nothing in this stage
-constexpr int kFlags = 31;      // outputs are multiples of 32
+// What the producer tells the consumers of a unit in its first stage, for each strip: Note. In merged kernels two words
+// follow: the first output of the strip's second half, and, in every stage, the flags of its step.
+struct Note {
+    int output; // first of the strip
+    int token;  // the first
+    int take;   // steps of the unit that the strip takes part in
+    int skip;   // the others: before them for strip 1, after them for strip 0
+};
+constexpr int kStop = 1 << 30; // as output, beyond any: no more units, there is nothing in this stage
+constexpr uint32_t kSecondOutput = sizeof(Note), kStepFlags = kSecondOutput + 4;
+constexpr uint32_t kNoteBytes = 32;
 
 // Addresses in a thread block's shared memory. Pieces and inputs lie as the copy engine puts them: lines swizzled.
 template <class K> struct Shared {
@@ -62,7 +66,7 @@ template <class K> struct Shared {
 
     static constexpr uint32_t kStaging = K::kStages * K::kStageBytes; // for either warpgroup
     static constexpr uint32_t kNotes = kStaging + 2 * kStagingBytes;
-    static constexpr uint32_t kFull = kNotes + K::kStages * 2 * sizeof(int4);
+    static constexpr uint32_t kFull = kNotes + K::kStages * 2 * kNoteBytes;
     static constexpr uint32_t kEmpty = kFull + K::kStages * 8;
     static constexpr int kBytes = kEmpty + K::kStages * 8 + 1024; // what a launch asks for: it may start unaligned
 
@@ -72,80 +76,57 @@ template <class K> struct Shared {
     __device__ __forceinline__ uint32_t inputs(uint32_t stage) const { return piece(stage, 2); }
     __device__ __forceinline__ uint32_t staging(int strip) const { return base + kStaging + strip * kStagingBytes; }
     __device__ __forceinline__ uint32_t note(uint32_t stage, int strip) const {
-        return base + kNotes + (stage * 2 + strip) * sizeof(int4);
+        return base + kNotes + (stage * 2 + strip) * kNoteBytes;
     }
     __device__ __forceinline__ uint32_t full(uint32_t stage) const { return base + kFull + stage * 8; }
     __device__ __forceinline__ uint32_t empty(uint32_t stage) const { return base + kEmpty + stage * 8; }
 };
 
-// A worker's units whose group exists: its list, and again for each further period of groups.
-class Units {
-public:
-    __device__ __forceinline__ Units(const Arguments &args, int worker)
-        : worker_(worker), at_(worker), groups_left_(args.groups), base_(0) {}
-
-    // Whether there is another.
-    __device__ __forceinline__ bool next(const Arguments &args, int &tile, int &group) {
-        while (groups_left_ > 0) {
-            if (at_ < args.units_end) {
-                const int word = __ldg(args.units + at_);
-                at_ += args.workers;
-                const int of_period = word & ((1 << kGroupBits) - 1);
-                if (word != kNoUnit && (of_period & -args.supergroup) < groups_left_) {
-                    if (of_period < groups_left_) {
-                        tile = word >> kGroupBits;
-                        group = base_ + of_period;
-                        return true;
-                    }
-                    continue; // the last supergroup may be cut
-                }
-            }
-            at_ = worker_;
-            base_ += args.period;
-            groups_left_ -= args.period;
-        }
-        return false;
-    }
-
-private:
-    int worker_, at_, groups_left_, base_;
-};
-
-// Tells the consumers that the last unit has gone.
+// One lane: what goes with a unit's first stage.
 template <class K>
-__device__ __forceinline__ void stop(const Arguments &args, const Shared<K> &shared, const Ring &ring) {
-    wait(shared.empty(ring.stage), ring.parity);
-    for (int strip = 0; strip < 2; ++strip) {
-        store_shared(shared.note(ring.stage, strip), args.beyond | kStop, 0);
-        store_shared(shared.note(ring.stage, strip) + sizeof(int2), args.beyond, 0);
+__device__ __forceinline__ void write_notes(const Shared<K> &shared, uint32_t stage, const Unit &unit, int token) {
+    const int steps = unit.steps;
+    const int second = K::kMerged ? unit.output.z : unit.output.y;
+    store_shared(shared.note(stage, 0), make_int4(unit.output.x, token, steps - unit.only[1], unit.only[1]));
+    store_shared(shared.note(stage, 1), make_int4(second, token, steps - unit.only[0], unit.only[0]));
+    if constexpr (K::kMerged) {
+        store_shared(shared.note(stage, 0) + kSecondOutput, unit.output.y);
+        store_shared(shared.note(stage, 1) + kSecondOutput, unit.output.w);
     }
-    arrive(shared.full(ring.stage));
 }
 
-// One thread: asks for every step's boxes, as far ahead as the ring allows. In a cluster each block loads its own
-// inputs, and the piece of the strip of its rank for both.
+// Tells the consumers that the last unit has gone.
+template <class K> __device__ __forceinline__ void stop(const Shared<K> &shared, const Ring &ring) {
+    wait(shared.empty(ring.stage), ring.parity);
+    if (lane_number() == 0) {
+        write_notes(shared, ring.stage, {0, 0, {0, 0}, make_int4(kStop, kStop, kStop, kStop), 0}, 0);
+        arrive(shared.full(ring.stage));
+    }
+}
+
+// Step, for for_each_step().
+struct StepRecord {
+    int4 step; // {input, row 0, row 1, cols}
+
+    __device__ __forceinline__ void load(const Arguments &args, int index) { step = __ldg(args.steps + index); }
+    __device__ __forceinline__ StepRecord shuffle(int lane) const { return {spmm_sm90::shuffle(step, lane)}; }
+};
+
+// A warp: asks for every step's boxes, as far ahead as the ring allows. In a cluster each block loads its own inputs,
+// and the piece of the strip of its rank for both.
 template <class K>
 __device__ __forceinline__ void produce(const Arguments &args, const Shared<K> &shared, int worker, int rank) {
-    Units units(args, worker);
     Ring ring{0, 1};
-    int tile, group;
-    bool more = units.next(args, tile, group);
-    int4 head, step; // Tile: {output 0, output 1, first, steps}, Step: {input, row 0, row 1, cols}
-    if (more) {
-        head = __ldg(args.tiles + 2 * tile);
-        step = __ldg(args.tiles + 2 * tile + 1);
-    }
-    wait_for_previous_kernel();
-    while (more) {
-        const int token = (group * args.cluster + rank) * K::kTokens;
-        int4 next_head = head;
-        for (int left = head.w; left > 0; --left) {
+    for_each_step<StepRecord>(args, worker, [&](const Unit &unit, int index, const StepRecord &record) {
+        const int4 step = record.step;
+        wait(shared.empty(ring.stage), ring.parity);
+        if (lane_number() == 0) {
+            const int token = (unit.group * args.cluster + rank) * K::kTokens;
             const int strips = (step.y >= 0 ? 1 : 0) | (step.z >= 0 ? 2 : 0);
             const uint32_t full = shared.full(ring.stage);
-            wait(shared.empty(ring.stage), ring.parity);
-            const int last = left == 1 ? kLastStep : 0;
-            store_shared(shared.note(ring.stage, 0), head.x | last | (strips & 1), token);
-            store_shared(shared.note(ring.stage, 1), head.y | last | strips >> 1, token);
+            if (index == 0) {
+                write_notes(shared, ring.stage, unit, token);
+            }
             if (strips == 0) {
                 arrive(full);
             } else {
@@ -165,19 +146,10 @@ __device__ __forceinline__ void produce(const Arguments &args, const Shared<K> &
                     }
                 }
             }
-            ring.template advance<K::kStages>();
-            if (left == head.w) { // the next unit is looked up early, behind the first boxes
-                more = units.next(args, tile, group);
-                if (more) {
-                    next_head = __ldg(args.tiles + 2 * tile);
-                }
-            }
-            ++head.z;
-            step = __ldg(args.steps + (left > 1 ? head.z : next_head.z));
         }
-        head = next_head;
-    }
-    stop(args, shared, ring);
+        ring.template advance<K::kStages>();
+    });
+    stop(shared, ring);
 }
 
 // Gives a stage back to the producers of the cluster: each of them fills a part of it.
@@ -211,6 +183,20 @@ __device__ __forceinline__ void multiply_step(float (&sums)[K::kTokens / 2], con
     commit_wgmma();
 }
 
+// Passes over stages that the strip takes no part in.
+template <class K>
+__device__ __forceinline__ void skip(const Shared<K> &shared, Ring &ring, int steps, int thread, const Worker &worker,
+                                     int cluster) {
+    for (; steps > 0; --steps) {
+        wait(shared.full(ring.stage), ring.parity);
+        if constexpr (K::kPaired) {
+            worker.sync(); // all have seen this phase, before it may end
+        }
+        release(shared, static_cast<int>(ring.stage), cluster, thread);
+        ring.template advance<K::kStages>();
+    }
+}
+
 // A warpgroup: multiplies its strip's pieces and finishes its tiles.
 template <class K>
 __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &shared, int strip, int thread) {
@@ -221,53 +207,54 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
     Ring ring{0, 0};
     wait_for_previous_kernel();
     for (;;) { // a unit
-        int held = -1; // the stage whose products may still run
-        bool written = false;
-        int2 note;
-        int second = 0; // output
-        do { // a step
+        wait(shared.full(ring.stage), ring.parity);
+        const uint32_t from = shared.note(ring.stage, strip);
+        const int4 words = load_shared_vector(from);
+        const Note note{words.x, words.y, words.z, words.w};
+        const int second = K::kMerged ? load_shared(from + kSecondOutput) : note.output + 32;
+        worker.sync(); // all have read the note, before any gives its stage back
+        if (strip == 1) {
+            skip(shared, ring, note.skip, thread, worker, cluster);
+        }
+        constexpr int kNoneYet = -2, kGivenBack = -1;
+        int held = kNoneYet; // the stage whose products may still run
+        for (int left = note.take; left > 0; --left) {
             const uint32_t full = shared.full(ring.stage);
-            if constexpr (!K::kPaired) { // without this, two blocks of a cluster could wait for each other's stages
+            if constexpr (!K::kPaired) { // these wait for loads more often than not: gives the stage back early
                 if (held >= 0 && !test_wait(full, ring.parity)) {
                     wait_wgmma<0>();
                     release(shared, held, cluster, thread);
-                    held = -1;
+                    held = kGivenBack;
                 }
             }
             wait(full, ring.parity);
-            note = load_shared(shared.note(ring.stage, strip));
             if constexpr (K::kMerged) {
-                second = load_shared(shared.note(ring.stage, strip) + sizeof(int2)).x;
+                // Read by the lane that gives the stage back.
+                int flags = 0;
+                if (lane_number() == 0) {
+                    flags = load_shared(shared.note(ring.stage, strip) + kStepFlags);
+                }
+                flags = __shfl_sync(~0u, flags, 0);
+                pin(sums);
+                multiply_halves(sums, shared, ring.stage, strip, flags, held != kNoneYet);
+            } else {
+                pin(sums);
+                multiply_step(sums, shared, ring.stage, strip, held != kNoneYet);
             }
-            if (note.x & (kPresent | kPresentLate)) {
-                pin(sums);
-                if constexpr (K::kMerged) {
-                    multiply_halves(sums, shared, ring.stage, strip, note.x, written);
-                } else {
-                    multiply_step(sums, shared, ring.stage, strip, written);
+            pin(sums);
+            if (held >= 0) {
+                wait_wgmma<1>();
+                release(shared, held, cluster, thread);
+            }
+            held = static_cast<int>(ring.stage);
+            if constexpr (!K::kStaged) {
+                if (!outgoing.empty()) {
+                    outgoing.send(&args.output_map, args.tokens, args.epilogue.activation, worker);
                 }
-                pin(sums);
-                written = true;
-                if (held >= 0) {
-                    wait_wgmma<1>();
-                    release(shared, held, cluster, thread);
-                }
-                held = static_cast<int>(ring.stage);
-                if constexpr (!K::kStaged) {
-                    if (!outgoing.empty()) {
-                        outgoing.send(&args.output_map, args.tokens, args.epilogue.activation, worker);
-                    }
-                }
-            } else if (!(note.x & kStop)) {
-                if constexpr (K::kPaired) {
-                    worker.sync(); // all have read the note
-                }
-                release(shared, static_cast<int>(ring.stage), cluster, thread);
             }
             ring.template advance<K::kStages>();
-        } while (!(note.x & (kLastStep | kStop)));
-        const int first = note.x & ~kFlags;
-        const Place place{first, K::kMerged ? second : first + 32, note.y};
+        }
+        const Place place{note.output, second, note.token};
         Bias bias;
         if constexpr (!K::kStaged) { // arrives while the last products run
             bias = load_bias<K::kFold, K::kMerged>(args.epilogue, place, args.outputs);
@@ -277,18 +264,22 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
         if (held >= 0) {
             release(shared, held, cluster, thread);
         }
-        if constexpr (!K::kStaged) { // what is left of the unit before: it had few steps, or this is the end
+        if constexpr (!K::kStaged) { // what is left of the unit before: this one had few steps, or is the end
             while (!outgoing.empty()) {
                 outgoing.send(&args.output_map, args.tokens, args.epilogue.activation, worker);
             }
         }
-        if (note.x & kStop) {
+        if (note.output == kStop) {
             break;
         }
+        const bool written = held != kNoneYet;
         if constexpr (K::kStaged) {
             finish_staged<K::kTokens, K::kFold>(sums, written, args.epilogue, place, args.tokens, args.outputs, worker);
         } else {
             outgoing.take(sums, written, args.epilogue.alpha, bias, place, worker);
+        }
+        if (strip == 0) {
+            skip(shared, ring, note.skip, thread, worker, cluster);
         }
     }
     if (!K::kStaged && thread == 0) {
@@ -317,12 +308,15 @@ template <class K> __global__ __launch_bounds__(kThreads, 1) void spmm_kernel(co
     let_next_kernel_start();
     if (warpgroup == 0) {
         give_registers<40>();
-        if (threadIdx.x == 0) {
-            if constexpr (K::kMerged) {
-                produce_merged(args, shared, static_cast<int>(blockIdx.x));
-            } else {
-                produce(args, shared, static_cast<int>(blockIdx.x) / args.cluster, static_cast<int>(cluster_rank()));
+        const int warp = __shfl_sync(~0u, threadIdx.x / kLanes, 0);
+        if constexpr (K::kMerged) {
+            if (warp == 0) {
+                produce_inputs(args, shared, static_cast<int>(blockIdx.x));
+            } else if (warp == 1) {
+                produce_blocks(args, shared, static_cast<int>(blockIdx.x));
             }
+        } else if (warp == 0) {
+            produce(args, shared, static_cast<int>(blockIdx.x) / args.cluster, static_cast<int>(cluster_rank()));
         }
     } else {
         take_registers<232>();

@@ -24,34 +24,58 @@ template <class T_, bool kStaged_> struct MergedKernel {
     static constexpr uint32_t kReleases = 8;
 };
 
-// One thread asks for every step's boxes. A block that a present piece lacks is read beyond the last one: zeros.
+// Flags of a strip's step.
+constexpr int kPresent = 1;     // it takes part in the first half
+constexpr int kPresentLate = 2; // in the second
+constexpr int kNarrow = 4;      // only one half has inputs
+
+// Parts of MergeStep, for for_each_step().
+struct InputRecord {
+    int input_and_mask;
+
+    __device__ __forceinline__ void load(const Arguments &args, int index) {
+        input_and_mask = __ldg(&args.steps[3 * static_cast<int64_t>(index)].x);
+    }
+    __device__ __forceinline__ InputRecord shuffle(int lane) const {
+        return {__shfl_sync(kWholeWarp, input_and_mask, lane)};
+    }
+};
+
+struct BlockRecord {
+    int mask;
+    int4 rows[2]; // of either half
+
+    __device__ __forceinline__ void load(const Arguments &args, int index) {
+        const int4 *step = args.steps + 3 * static_cast<int64_t>(index);
+        mask = __ldg(&step->x);
+        rows[0] = __ldg(step + 1);
+        rows[1] = __ldg(step + 2);
+    }
+    __device__ __forceinline__ BlockRecord shuffle(int lane) const {
+        return {__shfl_sync(kWholeWarp, mask, lane),
+                {spmm_sm90::shuffle(rows[0], lane), spmm_sm90::shuffle(rows[1], lane)}};
+    }
+};
+
+// Two warps ask for a step's boxes. This one for its inputs; it also says what the stage will hold.
 template <class K>
-__device__ __forceinline__ void produce_merged(const Arguments &args, const Shared<K> &shared, int worker) {
-    Units units(args, worker);
+__device__ __forceinline__ void produce_inputs(const Arguments &args, const Shared<K> &shared, int worker) {
     Ring ring{0, 1};
-    int tile, group;
-    bool more = units.next(args, tile, group);
-    wait_for_previous_kernel();
-    while (more) {
-        const int token = group * K::kTokens;
-        const int4 outputs = __ldg(args.tiles + 2 * tile); // of the four block rows
-        const int4 head = __ldg(args.tiles + 2 * tile + 1);
-        more = units.next(args, tile, group);
-        const int4 *step = args.steps + 3 * static_cast<int64_t>(head.x); // MergeStep
-        int input_and_mask = __ldg(&step->x);
-        for (int left = head.y; left > 0; --left, step += 3) {
-            const int input = input_and_mask & ~31;
-            const int mask = input_and_mask & 31;
+    for_each_step<InputRecord>(args, worker, [&](const Unit &unit, int index, const InputRecord &record) {
+        wait(shared.empty(ring.stage), ring.parity);
+        if (lane_number() == 0) {
+            const int token = unit.group * K::kTokens;
+            const int input = record.input_and_mask & ~31;
+            const int mask = record.input_and_mask & 31;
             const bool narrow = (mask & kMergeNarrow) != 0;
-            const int flags = (left == 1 ? kLastStep : 0) | (narrow ? kNarrow : 0);
-            const int4 rows[2] = {__ldg(step + 1), __ldg(step + 2)}; // of either half, before the wait for a stage
             const uint32_t full = shared.full(ring.stage);
-            wait(shared.empty(ring.stage), ring.parity);
+            if (index == 0) {
+                write_notes(shared, ring.stage, unit, token);
+            }
 #pragma unroll
             for (int strip = 0; strip < 2; ++strip) {
                 const int present = (mask >> strip & 1 ? kPresent : 0) | (mask >> (2 + strip) & 1 ? kPresentLate : 0);
-                store_shared(shared.note(ring.stage, strip), (strip ? outputs.z : outputs.x) | flags | present, token);
-                store_shared(shared.note(ring.stage, strip) + sizeof(int2), strip ? outputs.w : outputs.y, 0);
+                store_shared(shared.note(ring.stage, strip) + kStepFlags, present | (narrow ? kNarrow : 0));
             }
             if (mask == 0) {
                 arrive(full);
@@ -59,27 +83,38 @@ __device__ __forceinline__ void produce_merged(const Arguments &args, const Shar
                 const uint32_t pieces = __popc(mask & 15);
                 arrive_expect_bytes(full, (narrow ? K::kInputBytes / 2 : K::kInputBytes) + pieces * 2 * K::kBlockBytes);
                 load_box(shared.inputs(ring.stage), narrow ? &args.narrow_map : &args.input_map, full, input, token);
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int4 row = rows[half];
-                    const uint32_t to = shared.piece(ring.stage, half);
-                    if (mask >> 2 * half & 1) {
-                        load_box(to, &args.value_map, full, 0, row.x);
-                        load_box(to + K::kBlockBytes, &args.value_map, full, 0, row.y);
-                    }
-                    if (mask >> 2 * half & 2) {
-                        load_box(to + 2 * K::kBlockBytes, &args.value_map, full, 0, row.z);
-                        load_box(to + 3 * K::kBlockBytes, &args.value_map, full, 0, row.w);
-                    }
-                }
-            }
-            ring.template advance<K::kStages>();
-            if (left > 1) {
-                input_and_mask = __ldg(&step[3].x);
             }
         }
-    }
-    stop(args, shared, ring);
+        ring.template advance<K::kStages>();
+    });
+    stop(shared, ring);
+}
+
+// And this one for its blocks, which are many. One that a present piece lacks is read beyond the last one: zeros. Its
+// boxes may arrive before the other warp has said how many bytes to wait for: the phase waits for that as well.
+template <class K>
+__device__ __forceinline__ void produce_blocks(const Arguments &args, const Shared<K> &shared, int worker) {
+    Ring ring{0, 1};
+    for_each_step<BlockRecord>(args, worker, [&](const Unit &, int, const BlockRecord &record) {
+        wait(shared.empty(ring.stage), ring.parity);
+        if (lane_number() == 0) {
+            const uint32_t full = shared.full(ring.stage);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int4 row = record.rows[half];
+                const uint32_t to = shared.piece(ring.stage, half);
+                if (record.mask >> 2 * half & 1) {
+                    load_box(to, &args.value_map, full, 0, row.x);
+                    load_box(to + K::kBlockBytes, &args.value_map, full, 0, row.y);
+                }
+                if (record.mask >> 2 * half & 2) {
+                    load_box(to + 2 * K::kBlockBytes, &args.value_map, full, 0, row.z);
+                    load_box(to + 3 * K::kBlockBytes, &args.value_map, full, 0, row.w);
+                }
+            }
+        }
+        ring.template advance<K::kStages>();
+    });
 }
 
 // Starts a strip's products of one step: of both halves, or of the only one it takes part in.

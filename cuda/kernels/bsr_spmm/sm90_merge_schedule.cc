@@ -156,6 +156,10 @@ Schedule make_merge_schedule(const Pattern &pattern, int multiprocessors) {
         }
         tile.first = static_cast<int32_t>(steps.size());
         tile.steps = static_cast<int32_t>(own.size());
+        for (const MergeStep &step : own) {
+            tile.only[0] += (step.input_and_mask & 10) == 0;
+            tile.only[1] += (step.input_and_mask & 5) == 0;
+        }
         tiles.push_back(tile);
         costs.push_back(cost_of(own, kSingle));
         steps.insert(steps.end(), own.begin(), own.end());

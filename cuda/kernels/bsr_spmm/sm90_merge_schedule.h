@@ -15,9 +15,9 @@ constexpr int kMergeLines = 16;  // the copy engine's view of a block in s_value
 // As the kernel reads them. Block rows that match are merged wherever they lie; one that is missing has its output at
 // or beyond the end of D.
 struct MergeTile {
-    int32_t output[4]; // first row of D of each block row: two of strip 0, two of strip 1
     int32_t first, steps;
-    int32_t unused[2];
+    int32_t only[2];   // as in Tile
+    int32_t output[4]; // first row of D of each block row: two of strip 0, two of strip 1
 };
 
 // A tile without blocks has one step, of mask 0.

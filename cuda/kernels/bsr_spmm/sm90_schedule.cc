@@ -170,10 +170,16 @@ private:
         if (steps.empty()) {
             steps.push_back({0, {-1, -1}, 0});
         }
-        tiles_.push_back({{static_cast<int32_t>(output0), static_cast<int32_t>(output1)},
-                          static_cast<int32_t>(steps_.size()),
-                          static_cast<int32_t>(steps.size()),
-                          steps.front()});
+        Tile tile{};
+        tile.first = static_cast<int32_t>(steps_.size());
+        tile.steps = static_cast<int32_t>(steps.size());
+        for (const Step &step : steps) {
+            tile.only[0] += step.row[1] < 0;
+            tile.only[1] += step.row[0] < 0;
+        }
+        tile.output[0] = static_cast<int32_t>(output0);
+        tile.output[1] = static_cast<int32_t>(output1);
+        tiles_.push_back(tile);
         steps_.insert(steps_.end(), steps.begin(), steps.end());
     }
 

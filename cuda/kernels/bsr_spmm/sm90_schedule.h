@@ -16,7 +16,7 @@ namespace bsparse::gpu::spmm_sm90 {
 constexpr int kStrip = 64; // outputs of a strip
 
 // A step as the kernel reads it. A strip takes no part where its row is -1. A tile without blocks has one step in which
-// neither does.
+// neither does, and which counts as both's own.
 struct Step {
     int32_t input; // first row of B
     int32_t row[2]; // of each strip's piece in the values seen as [blocks * block_rows, block_cols]
@@ -24,9 +24,10 @@ struct Step {
 };
 
 struct Tile {
-    int32_t output[2]; // first row of D of each strip; at or beyond the end of D: nothing to write
     int32_t first, steps;
-    Step step; // a copy of its first step
+    int32_t only[2]; // steps in which the other strip takes no part: those of strip 0 come first, of strip 1 last
+    int32_t output[2]; // first row of D of each strip; at or beyond the end of D: nothing to write
+    int32_t unused[2];
 };
 
 // The values as a matrix of lines: of a block's own, or of 64 elements, several of its lines, where it has fewer

@@ -25,14 +25,28 @@ __device__ __forceinline__ int lane_number() {
 }
 
 // Words by address.
-__device__ __forceinline__ int2 load_shared(uint32_t from) {
-    int2 v;
-    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
+__device__ __forceinline__ int load_shared(uint32_t from) {
+    int v;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
     return v;
 }
 
-__device__ __forceinline__ void store_shared(uint32_t to, int x, int y) {
-    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(x), "r"(y) : "memory");
+__device__ __forceinline__ int4 load_shared_vector(uint32_t from) {
+    int4 v;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(from)
+                 : "memory");
+    return v;
+}
+
+__device__ __forceinline__ void store_shared(uint32_t to, int v) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(uint32_t to, const int4 &v) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 
 // mbarriers --------------------------------------------------------------------------------
