@@ -115,14 +115,30 @@ public:
 
     __device__ __forceinline__ bool empty() const { return next_ == kChunks; }
 
-    // Everything before must have gone. written: whether there are sums at all, else they count as 0.
-    __device__ __forceinline__ void take(const float (&sums)[kTokens / 2], bool written, float alpha, const Bias &bias,
-                                         const Place &place, const Worker &worker) {
+    // Everything before must have gone. written: whether there are sums at all, else they count as 0. Nothing is
+    // multiplied meanwhile, so that each case does no more than it must.
+    __device__ __forceinline__ void take(const float (&sums)[kTokens / 2], bool written, const Epilogue &e,
+                                         const Bias &bias, const Place &place, const Worker &worker) {
+        if (!written) {
+            const float both[2] = {0.0f * e.alpha + bias.of[0], 0.0f * e.alpha + bias.of[1]};
+#pragma unroll
+            for (int i = 0; i < kTokens / 4; ++i) {
+                pairs_[i] = pack(T{}, both[i % 2], both[i % 2]);
+            }
+        } else if (e.alpha == 1 && e.bias == nullptr) {
+#pragma unroll
+            for (int i = 0; i < kTokens / 4; ++i) {
+                pairs_[i] = pack(T{}, sums[2 * i], sums[2 * i + 1]);
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < kTokens / 4; ++i) {
+                pairs_[i] =
+                    pack(T{}, sums[2 * i] * e.alpha + bias.of[i % 2], sums[2 * i + 1] * e.alpha + bias.of[i % 2]);
+            }
+        }
 #pragma unroll
         for (int i = 0; i < kTokens / 4; ++i) {
-            const float low = written ? sums[2 * i] : 0.0f;
-            const float high = written ? sums[2 * i + 1] : 0.0f;
-            pairs_[i] = pack(T{}, low * alpha + bias.of[i % 2], high * alpha + bias.of[i % 2]);
             if (kFold > 2 || (kFold == 2 && i % 2 == 1)) { // to the thread that holds this row in an ordinary tile
                 pairs_[i] = __shfl_xor_sync(~0u, pairs_[i], 4 * exchange_of(worker.warp(), i % 2, kFold));
             }

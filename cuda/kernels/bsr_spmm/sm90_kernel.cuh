@@ -276,7 +276,7 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
         if constexpr (K::kStaged) {
             finish_staged<K::kTokens, K::kFold>(sums, written, args.epilogue, place, args.tokens, args.outputs, worker);
         } else {
-            outgoing.take(sums, written, args.epilogue.alpha, bias, place, worker);
+            outgoing.take(sums, written, args.epilogue, bias, place, worker);
         }
         if (strip == 0) {
             skip(shared, ring, note.skip, thread, worker, cluster);
