@@ -19,14 +19,13 @@ using Ints = std::vector<int32_t>;
 
 constexpr int kMultiprocessors = 132; // of an H200
 
-// The first block, and every other one with this probability.
-Pattern random_pattern(int64_t rows, int64_t cols, int32_t block_rows, int32_t block_cols, double density) {
-    std::mt19937 random(7);
-    std::bernoulli_distribution stored(density);
+// The blocks (block row, block column) for which stored() is true.
+template <class Stored>
+Pattern pattern_of(int64_t rows, int64_t cols, int32_t block_rows, int32_t block_cols, Stored stored) {
     Ints offsets{0}, columns;
-    for (int64_t row = 0; row < rows; row += block_rows) {
+    for (int32_t row = 0; int64_t{row} * block_rows < rows; ++row) {
         for (int32_t col = 0; int64_t{col} * block_cols < cols; ++col) {
-            if (stored(random) || columns.empty()) {
+            if (stored(row, col)) {
                 columns.push_back(col);
             }
         }
@@ -43,6 +42,14 @@ Pattern random_pattern(int64_t rows, int64_t cols, int32_t block_rows, int32_t b
     desc.row_offsets = offsets.data();
     desc.col_indices = columns.empty() ? nullptr : columns.data();
     return bsparse::make_pattern(desc);
+}
+
+// The first block, and every other one with this probability.
+Pattern random_pattern(int64_t rows, int64_t cols, int32_t block_rows, int32_t block_cols, double density) {
+    std::mt19937 random(7);
+    std::bernoulli_distribution draw(density);
+    return pattern_of(rows, cols, block_rows, block_cols,
+                      [&](int32_t row, int32_t col) { return draw(random) || (row == 0 && col == 0); });
 }
 
 // First row and column of every [64, 64] part of s_values, by its place; padding included.
@@ -65,8 +72,11 @@ std::map<int32_t, std::pair<int32_t, int32_t>> parts_of(const Pattern &pattern) 
 // Parts of one tile by their number.
 using Meeting = std::map<int32_t, Segment>;
 
-void check_limits(const Tile &tile, const Shape &shape) {
+void check_limits(const Tile &tile, Layout layout) {
+    const Shape shape = shape_of(layout);
+    CHECK(shape.strips == 2 || tile.row[0] == tile.row[1]);
     for (const Half &half : tile.half) {
+        CHECK(shape.strips == 2 || half.both == 0);
         CHECK(half.only_0 >= 0 && half.both >= 0 && half.only_1 >= 0);
         CHECK(half.chunks() <= shape.chunks && half.of_strip(0) <= kWidest && half.of_strip(1) <= kWidest);
     }
@@ -111,7 +121,6 @@ void check_meeting(const Schedule &schedule, const Meeting &parts, std::vector<b
 
 void check_schedule(const Pattern &pattern, int64_t tokens) {
     const Schedule schedule = make_schedule(pattern, kMultiprocessors, tokens);
-    const Shape &shape = is_paired(pattern) ? kPairShape : kUnionShape;
     CHECK(schedule.clusters() >= 1 && schedule.clusters() * schedule.halves <= kMultiprocessors);
     CHECK(schedule.first_segment.back() == static_cast<int32_t>(schedule.segments.size()));
     CHECK(tokens >= kSplitTokens || schedule.meetings == 0);
@@ -121,7 +130,7 @@ void check_schedule(const Pattern &pattern, int64_t tokens) {
     auto missing = parts_of(pattern);
     std::vector<Meeting> meetings(schedule.meetings);
     for (const Segment &segment : schedule.segments) {
-        check_limits(segment.tile, shape);
+        check_limits(segment.tile, schedule.layout);
         if (segment.parts == 1) {
             CHECK(segment.begin == 0 && segment.end == kFractions);
         } else {
@@ -166,6 +175,16 @@ void test_few_tiles_are_cut_for_all() {
     CHECK(schedule.clusters() * schedule.halves == kMultiprocessors);
 }
 
+void test_strips_that_share_nothing_are_apart() {
+    constexpr int32_t kRows = 64, kChunks = 10;
+    const Pattern pattern = pattern_of(kRows * kEdge, kRows * kChunks * kEdge, kEdge, kEdge,
+                                       [](int32_t row, int32_t col) { return col / kChunks == row; });
+    for (const int64_t tokens : {int64_t{64}, int64_t{8192}}) {
+        CHECK(make_schedule(pattern, kMultiprocessors, tokens).layout == Layout::kStrip);
+        check_schedule(pattern, tokens);
+    }
+}
+
 void test_what_it_takes() {
     CHECK(takes(random_pattern(640, 640, 64, 320, 0.5)));
     CHECK(!takes(random_pattern(640, 640, 32, 64, 0.5)));
@@ -178,6 +197,7 @@ int main() {
     test_every_part_is_computed_once();
     test_work_is_even();
     test_few_tiles_are_cut_for_all();
+    test_strips_that_share_nothing_are_apart();
     test_what_it_takes();
     return 0;
 }

@@ -29,32 +29,36 @@ constexpr int kVariants = 3;
 constexpr int64_t kPlannedTokens[kVariants] = {512, 4096, 8192};
 constexpr int64_t kFromTokens[kVariants] = {0, kSplitTokens, 6144};
 
+const char *tile_name(Layout layout) {
+    return layout == Layout::kPair ? "128x256" : layout == Layout::kUnion ? "2x64x256" : "64x512";
+}
+
 // One schedule, and where its lists lie among all.
 struct Variant {
-    size_t first_segment, segments, chunks;
+    size_t first_segment, segments, chunks, end;
+    std::string name;
+    Layout layout;
     int clusters, halves, meetings;
     size_t counters_bytes, sums_bytes; // of the workspace, in this order
 
-    Variant(std::vector<int32_t> &all, const Schedule &schedule)
+    Variant(std::vector<int32_t> &all, const Schedule &schedule, const std::string &family)
         : first_segment(append(all, schedule.first_segment)), segments(append(all, schedule.segments)),
-          chunks(append(all, schedule.chunks)), clusters(schedule.clusters()), halves(schedule.halves),
-          meetings(schedule.meetings), counters_bytes(round_up(meetings * kCounters * sizeof(uint32_t))),
+          chunks(append(all, schedule.chunks)), end(all.size()), name(family + tile_name(schedule.layout)),
+          layout(schedule.layout), clusters(schedule.clusters()), halves(schedule.halves), meetings(schedule.meetings),
+          counters_bytes(round_up(meetings * kCounters * sizeof(uint32_t))),
           sums_bytes(static_cast<size_t>(schedule.sums_bytes())) {}
 };
 
 class SddmmSm90 final : public Family {
 public:
-    SddmmSm90(const Plan &plan, const DeviceFacts &device)
-        : plan_(plan), paired_(is_paired(plan.pattern)),
-          name_(std::string("cuda.bsr_sddmm.") + dtype_name(plan.desc.dtype) + ".sm90." +
-                (paired_ ? "128x256" : "2x64x256")) {
+    SddmmSm90(const Plan &plan, const DeviceFacts &device) : plan_(plan) {
+        const std::string family = std::string("cuda.bsr_sddmm.") + dtype_name(plan.desc.dtype) + ".sm90.";
         for (const int64_t tokens : kPlannedTokens) {
-            variants_.emplace_back(schedule_,
-                                   make_schedule(plan.pattern, device.multiprocessors, tokens));
+            variants_.emplace_back(schedule_, make_schedule(plan.pattern, device.multiprocessors, tokens), family);
         }
     }
 
-    const std::string &name(int64_t) const override { return name_; }
+    const std::string &name(int64_t tokens) const override { return variant_for(tokens).name; }
 
     bool serves(const bsparse_args &args) const override {
         const bsparse_dtype dtype = plan_.desc.dtype;
@@ -77,11 +81,12 @@ public:
         task.clusters = variant.clusters;
         task.halves = variant.halves;
         task.meetings = variant.meetings;
-        task.paired = paired_;
+        task.layout = variant.layout;
         Params &params = task.params;
         params.first_segment = run.schedule + variant.first_segment;
         params.segments = reinterpret_cast<const Segment *>(run.schedule + variant.segments);
         params.chunks = reinterpret_cast<const Chunk *>(run.schedule + variant.chunks);
+        params.lists_bytes = static_cast<uint32_t>((variant.end - variant.first_segment) * sizeof(int32_t));
         params.values = args.s_values;
         params.f32_values = plan_.desc.out_dtype == BSPARSE_F32;
         params.block_cols = plan_.pattern.block_cols;
@@ -108,8 +113,6 @@ private:
     }
 
     const Plan &plan_;
-    const bool paired_;
-    const std::string name_;
     std::vector<Variant> variants_; // [kVariants]
 };
 

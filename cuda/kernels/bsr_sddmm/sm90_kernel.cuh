@@ -1,9 +1,9 @@
 // bsr_sddmm on Hopper: values = alpha * dY^T X at the stored blocks + beta * values, bf16 or f16 in, f32 sums.
 //
 // One thread block for each multiprocessor: one thread loads, two warpgroups multiply. A stage holds some tokens of the
-// tile's two strips of dY and of this half's chunks of X, all as boxes [tokens][64] in the order of memory, which wgmma
-// reads as MN-major operands. Each warpgroup has one strip, and multiplies it by a run of neighbouring chunks.
-// Where two thread blocks are a cluster, each loads one strip for both.
+// tile's strips of dY and of this half's chunks of X, all as boxes [tokens][64] in the order of memory, which wgmma
+// reads as MN-major operands. Each warpgroup has one strip, or both the same, and multiplies it by a run of
+// neighbouring chunks. Where two thread blocks are a cluster, each loads one strip for both.
 //
 // A tile that is cut into ranges of tokens is added up by whoever finishes last: the others have left their sums in the
 // workspace. Nobody waits for anybody, and the order of addition is that of the tokens: the same bits in every run.
@@ -38,14 +38,19 @@ struct UnionLayout {
     static constexpr Shape kShape = kUnionShape;
     static constexpr int kHalves = 2;
 };
+struct StripLayout {
+    static constexpr Shape kShape = kStripShape;
+    static constexpr int kHalves = 1;
+};
 
-// Shared memory: stages, each strip 0, strip 1, chunks; barriers; a flag for each warpgroup.
+// Shared memory: stages, each strips, chunks; barriers; a flag for each warpgroup.
 template <class Layout> struct Shared {
     static constexpr int kHalves = Layout::kHalves;
-    static constexpr int kTokens = Layout::kShape.tokens, kChunks = Layout::kShape.chunks;
+    static constexpr int kStrips = Layout::kShape.strips, kChunks = Layout::kShape.chunks;
+    static constexpr int kTokens = Layout::kShape.tokens;
     static constexpr uint32_t kStages = Layout::kShape.stages;
     static constexpr uint32_t kBoxBytes = kTokens * kEdge * 2;
-    static constexpr uint32_t kStageBytes = (2 + kChunks) * kBoxBytes;
+    static constexpr uint32_t kStageBytes = (kStrips + kChunks) * kBoxBytes;
     static constexpr uint32_t kAlign = 1024; // of the swizzle
     static constexpr uint32_t kBytes = kStages * kStageBytes + kStages * 16 + 8;
     static_assert(kBytes + kAlign <= 227 * 1024 && kBoxBytes % kAlign == 0);
@@ -57,6 +62,16 @@ template <class Layout> struct Shared {
     __device__ uint32_t empty(uint32_t i) const { return full(kStages + i); }
 };
 
+// All lists into L2, by all threads of the grid: whoever starts reads three of them one after the other, and has
+// nothing else to do meanwhile.
+__device__ __forceinline__ void prefetch_lists(const Params &params, uint32_t thread, uint32_t threads) {
+    constexpr uint32_t kLine = 128;
+    const char *lists = reinterpret_cast<const char *>(params.first_segment);
+    for (uint32_t at = thread * kLine; at < params.lists_bytes; at += threads * kLine) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(lists + at) : "memory");
+    }
+}
+
 __device__ __forceinline__ int step_of(int32_t fraction, int32_t steps) {
     return static_cast<int>((int64_t{fraction} * steps + kFractions / 2) / kFractions);
 }
@@ -66,13 +81,17 @@ template <class Layout>
 __device__ __forceinline__ void load(const Params &params, const CUtensorMap *dy_map, const CUtensorMap *x_map,
                                      Shared<Layout> shared, int first, int last, int rank) {
     using S = Shared<Layout>;
+    constexpr int kLoaded = S::kStrips / S::kHalves; // strips; the other half loads its own
     sm90::Ring ring{0, 1};
     for (int i = first; i < last; ++i) {
         const Segment &segment = params.segments[i];
-        const int row[2] = {segment.tile.row[0], segment.tile.row[1]};
         const Half half = segment.tile.half[rank];
         const int chunks = half.chunks();
-        int column[S::kChunks];
+        int row[kLoaded], column[S::kChunks];
+#pragma unroll
+        for (int s = 0; s < kLoaded; ++s) {
+            row[s] = segment.tile.row[S::kHalves == 2 ? rank : s];
+        }
 #pragma unroll
         for (int c = 0; c < S::kChunks; ++c) {
             column[c] = c < chunks ? params.chunks[half.first_chunk + c].column : 0;
@@ -82,19 +101,20 @@ __device__ __forceinline__ void load(const Params &params, const CUtensorMap *dy
             const uint32_t full = shared.full(ring.stage);
             const uint32_t stage = shared.stage(ring.stage);
             sm90::wait(shared.empty(ring.stage), ring.parity); // in all halves
-            sm90::arrive_expect_bytes(full, (2 + chunks) * S::kBoxBytes);
+            sm90::arrive_expect_bytes(full, (S::kStrips + chunks) * S::kBoxBytes);
             if constexpr (S::kHalves == 2) {
                 constexpr uint16_t kBoth = 3;
-                sm90::load_box_multicast(stage + rank * S::kBoxBytes, dy_map, full, kBoth, rank == 0 ? row[0] : row[1],
-                                         step * S::kTokens);
+                sm90::load_box_multicast(stage + rank * S::kBoxBytes, dy_map, full, kBoth, row[0], step * S::kTokens);
             } else {
-                sm90::load_box(stage, dy_map, full, row[0], step * S::kTokens);
-                sm90::load_box(stage + S::kBoxBytes, dy_map, full, row[1], step * S::kTokens);
+#pragma unroll
+                for (int s = 0; s < kLoaded; ++s) {
+                    sm90::load_box(stage + s * S::kBoxBytes, dy_map, full, row[s], step * S::kTokens);
+                }
             }
 #pragma unroll
             for (int c = 0; c < S::kChunks; ++c) {
                 if (c < chunks) {
-                    sm90::load_box(stage + (2 + c) * S::kBoxBytes, x_map, full, column[c], step * S::kTokens);
+                    sm90::load_box(stage + (S::kStrips + c) * S::kBoxBytes, x_map, full, column[c], step * S::kTokens);
                 }
             }
             ring.advance<S::kStages>();
@@ -156,18 +176,18 @@ __device__ __forceinline__ void pass_steps(Shared<Layout> shared, int steps, sm9
 
 // What one warpgroup does in a segment.
 struct Share {
-    int row, first_chunk, chunks; // chunks: how many are its strip's
+    int row, first_chunk, chunks; // chunks: how many are its own
     int skipped;                  // chunks of the stage before those
     int steps, parts, part, width, first_unit, meeting;
 };
 
-__device__ __forceinline__ Share share_of(const Params &params, int segment_index, int rank, int strip) {
+__device__ __forceinline__ Share share_of(const Params &params, int segment_index, int rank, int warpgroup) {
     const Segment &segment = params.segments[segment_index];
     const Half &half = segment.tile.half[rank];
-    const int skipped = strip == 0 ? 0 : half.only_0;
-    return {segment.tile.row[strip],
+    const int skipped = warpgroup == 0 ? 0 : half.only_0;
+    return {segment.tile.row[warpgroup],
             half.first_chunk + skipped,
-            half.of_strip(strip),
+            half.of_strip(warpgroup),
             skipped,
             step_of(segment.end, params.steps) - step_of(segment.begin, params.steps),
             segment.parts,
@@ -349,7 +369,7 @@ template <class T, class Layout> struct Warpgroup {
     const Params &params;
     S shared;
     int *last_flag;
-    int rank, index, thread; // index: which one, and which strip
+    int rank, index, thread; // index: which one of the two
     sm90::Ring ring;
 
     template <int kCount> __device__ __forceinline__ void multiply(const Share &share) {
@@ -365,8 +385,8 @@ template <class T, class Layout> struct Warpgroup {
         for (int i = 0; i < kCount * kSums; ++i) {
             sums[i] = 0;
         }
-        multiply_steps<T, Layout, kCount>(sums, shared, index * S::kBoxBytes, (2 + share.skipped) * S::kBoxBytes,
-                                          share.steps, ring, thread);
+        multiply_steps<T, Layout, kCount>(sums, shared, S::kStrips == 1 ? 0 : index * S::kBoxBytes,
+                                          (S::kStrips + share.skipped) * S::kBoxBytes, share.steps, ring, thread);
         if (share.parts > 1 && !meet<S::kHalves>(sums, params, share, rank * 2 + index, index, thread, last_flag)) {
             return;
         }
@@ -415,7 +435,8 @@ __global__ __launch_bounds__(kThreads, 1) void sddmm_sm90(const __grid_constant_
     sm90::cluster_arrive();
     sm90::cluster_wait();
     sm90::let_next_kernel_start();
-    sm90::wait_for_previous_kernel(); // reads and writes nothing of the device's memory before
+    prefetch_lists(params, blockIdx.x * kThreads + threadIdx.x, gridDim.x * kThreads);
+    sm90::wait_for_previous_kernel(); // uses nothing of the device's memory before
 
     const int rank = static_cast<int>(sm90::cluster_rank());
     const int cluster = blockIdx.x / S::kHalves;

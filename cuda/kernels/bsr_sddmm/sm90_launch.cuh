@@ -59,12 +59,14 @@ template <class T, class Layout> void launch_as(const Task &task, bsparse_dtype 
 }
 
 template <class T> void launch(const Task &task, bsparse_dtype dtype, cudaStream_t stream) {
-    if (!task.paired) {
-        launch_as<T, UnionLayout>(task, dtype, stream);
-    } else if (task.halves == 2) {
-        launch_as<T, PairLayout>(task, dtype, stream);
-    } else {
-        launch_as<T, LonePairLayout>(task, dtype, stream);
+    switch (task.layout) {
+    case Layout::kPair:
+        return task.halves == 2 ? launch_as<T, PairLayout>(task, dtype, stream)
+                                : launch_as<T, LonePairLayout>(task, dtype, stream);
+    case Layout::kUnion:
+        return launch_as<T, UnionLayout>(task, dtype, stream);
+    case Layout::kStrip:
+        return launch_as<T, StripLayout>(task, dtype, stream);
     }
 }
 

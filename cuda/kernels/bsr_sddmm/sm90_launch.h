@@ -16,7 +16,8 @@ struct Params {
     const int32_t *first_segment; // [clusters + 1]
     const Segment *segments;
     const Chunk *chunks;
-    int32_t steps;   // of all tokens; set by the launch
+    uint32_t lists_bytes; // of all three, which lie in this order
+    int32_t steps;        // of all tokens; set by the launch
     void *values;    // [blocks, block_rows, block_cols]
     bool f32_values; // otherwise of the operands' dtype
     int32_t block_cols, rows, cols;
@@ -36,7 +37,7 @@ struct Task {
     Operand dy, x; // [tokens, rows], [tokens, cols]
     int64_t tokens;
     int clusters, halves, meetings;
-    bool paired; // is_paired()
+    Layout layout;
 };
 
 // Throws Error if a launch fails.

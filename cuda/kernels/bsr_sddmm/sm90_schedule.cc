@@ -1,22 +1,25 @@
 #include "sm90_schedule.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <queue>
 #include <utility>
 
-#include "../common/match.h"
+#include "sm90_tiles.h"
 
 namespace bsparse::gpu::sddmm_sm90 {
 namespace {
 
-// A model of an H200, in clocks; fitted to measured times of 8192^3 at densities 0.5, 0.25 and 0.1. What limits is
-// either shared memory, which is written once and read by each wgmma, or what L2 delivers to a multiprocessor.
-constexpr double kSharedClocks = 79;  // 8 KiB into or out of shared memory: 64 tokens of a strip or a chunk
-constexpr double kBoxClocks = 205;    // 8 KiB from L2
+// A model of an H200, in clocks; fitted to measured times of 8192^3 at densities 0.5, 0.25 and 0.1 in all layouts. What
+// limits is what a multiprocessor receives, whether it or the other one of its cluster has asked for it.
+constexpr double kBoxClocks = 207;      // 8 KiB into shared memory: 64 tokens of a strip or a chunk
+constexpr double kUnionBoxClocks = 216; // as much in two boxes
+// The same without clusters, where it is more: a box, and what comes on top for a strip, which is read from device
+// memory once for the few tiles that have it, in equal shares for each of them.
+constexpr double kAloneBoxClocks = 187, kAloneStripClocks = 610;
 // 8 KiB from device memory, by all at once. Whole tiles run side by side through the same tokens and find in L2 what
 // others have read. Parts of tiles do not, but for what stays there: all operands of kCachedBytes, hardly anything of
 // kUncachedBytes.
@@ -25,129 +28,8 @@ constexpr double kCachedBytes = 24 << 20, kUncachedBytes = 128 << 20;
 constexpr double kStartClocks = 1000; // of a segment
 constexpr double kStoreClocks = 250;  // of 64 x 64 results
 constexpr double kSumsClocks = 300;   // of as many sums, to the workspace or back
-// What a cut must save, and a narrower tile or one without a second half: they move more data than the model counts.
-constexpr double kWorthCutting = 0.985, kWorthNarrowing = 0.97;
-
-int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
-// tiles ----------------------------------------------------------------------------------------
-
-// 64 rows of a block row, from row offset of its blocks on.
-struct Strip {
-    int32_t major, offset;
-};
-constexpr int32_t kAbsent = -1;
-
-struct StripPair {
-    Strip strip[2]; // major kAbsent: none
-};
-
-bool has_blocks(const BlockLists &lists, int32_t major) { return lists.offsets[major] < lists.offsets[major + 1]; }
-
-std::vector<StripPair> pair_strips(const Pattern &pattern) {
-    const BlockLists &lists = pattern.by_row;
-    const int32_t strips = pattern.block_rows / kEdge;
-    std::vector<StripPair> pairs;
-    std::vector<int32_t> left; // block rows whose last strip has no partner there
-    for (int32_t major = 0; major < pattern.row_blocks; ++major) {
-        if (!has_blocks(lists, major)) {
-            continue;
-        }
-        for (int32_t strip = 0; strip + 1 < strips; strip += 2) {
-            pairs.push_back({{{major, strip * kEdge}, {major, (strip + 1) * kEdge}}});
-        }
-        if (strips % 2 == 1) {
-            left.push_back(major);
-        }
-    }
-    const int32_t last = (strips - 1) * kEdge;
-    for (const std::array<int32_t, 2> &matched : match_majors(lists, left)) {
-        pairs.push_back({{{matched[0], last}, {matched[1], last}}});
-    }
-    return pairs;
-}
-
-// The chunks of two strips, by who needs them.
-struct ChunkList {
-    std::vector<Chunk> chunks; // only strip 0, both, only strip 1
-    int only_0 = 0, both = 0, only_1 = 0;
-};
-
-int32_t place_of(const Pattern &pattern, int64_t block, int64_t row, int64_t col) {
-    return static_cast<int32_t>(((block * pattern.block_rows + row) * pattern.block_cols + col) / kEdge);
-}
-
-ChunkList list_chunks(const Pattern &pattern, const StripPair &pair) {
-    const BlockLists &lists = pattern.by_row;
-    constexpr int32_t kEnd = std::numeric_limits<int32_t>::max();
-    int32_t at[2], end[2];
-    for (int s = 0; s < 2; ++s) {
-        const int32_t major = pair.strip[s].major;
-        at[s] = major == kAbsent ? 0 : lists.offsets[major];
-        end[s] = major == kAbsent ? 0 : lists.offsets[major + 1];
-    }
-    ChunkList list;
-    std::vector<Chunk> both, only_1;
-    while (at[0] < end[0] || at[1] < end[1]) {
-        const int32_t minor_0 = at[0] < end[0] ? lists.minors[at[0]] : kEnd;
-        const int32_t minor_1 = at[1] < end[1] ? lists.minors[at[1]] : kEnd;
-        const int32_t minor = std::min(minor_0, minor_1);
-        std::vector<Chunk> &to = minor_0 == minor_1 ? both : minor_0 < minor_1 ? list.chunks : only_1;
-        for (int32_t col = 0; col < pattern.block_cols; col += kEdge) {
-            Chunk chunk{minor * pattern.block_cols + col, {0, 0}};
-            for (int s = 0; s < 2; ++s) {
-                const bool stored = (s == 0 ? minor_0 : minor_1) == minor;
-                chunk.place[s] = stored ? place_of(pattern, lists.index[at[s]], pair.strip[s].offset, col) : 0;
-            }
-            to.push_back(chunk);
-        }
-        at[0] += minor_0 == minor;
-        at[1] += minor_1 == minor;
-    }
-    list.only_0 = static_cast<int>(list.chunks.size());
-    list.both = static_cast<int>(both.size());
-    list.only_1 = static_cast<int>(only_1.size());
-    list.chunks.insert(list.chunks.end(), both.begin(), both.end());
-    list.chunks.insert(list.chunks.end(), only_1.begin(), only_1.end());
-    return list;
-}
-
-// First row of a strip, of which an absent one's lies beyond the matrix, where loads give zeros.
-int32_t first_row(const Pattern &pattern, const Strip &strip) {
-    const int64_t major = strip.major == kAbsent ? pattern.row_blocks : strip.major;
-    return static_cast<int32_t>(major * pattern.block_rows + strip.offset);
-}
-
-struct TileSize {
-    int halves;
-    int width;  // most chunks of a warpgroup
-    int chunks; // most of a half
-};
-
-// Deals the chunks to as few tiles as hold them with at most width for each warpgroup: one after the other to each
-// half, so that both the halves' chunks and those of each strip in them differ by at most one.
-void add_tiles(const Pattern &pattern, const StripPair &pair, const ChunkList &list, const TileSize &size,
-               std::vector<Tile> &to, std::vector<Chunk> &chunks) {
-    const int64_t per_strip = divide_up(std::max(list.only_0, list.only_1) + list.both, size.width);
-    const int64_t together = divide_up(static_cast<int64_t>(list.chunks.size()), size.chunks);
-    const int tiles = static_cast<int>(divide_up(std::max(per_strip, together), size.halves));
-    const int halves = tiles * size.halves;
-    const int end_both = list.only_0 + list.both;
-    for (int tile = 0; tile < tiles; ++tile) {
-        Tile made{{first_row(pattern, pair.strip[0]), first_row(pattern, pair.strip[1])}, {}};
-        for (int h = 0; h < size.halves; ++h) {
-            Half &half = made.half[h];
-            half = {static_cast<int32_t>(chunks.size()), 0, 0, 0};
-            for (int i = tile * size.halves + h; i < static_cast<int>(list.chunks.size()); i += halves) {
-                chunks.push_back(list.chunks[i]);
-                ++(i < list.only_0 ? half.only_0 : i < end_both ? half.both : half.only_1);
-            }
-        }
-        to.push_back(made);
-    }
-}
-
-// who does what -----------------------------------------------------------------------------
+// What a cut must save, a narrower tile, and one strip for both warpgroups: they move more data than the model counts.
+constexpr double kWorthCutting = 0.985, kWorthNarrowing = 0.97, kWorthStrips = 0.97;
 
 // What a tile costs by the model, in clocks of the slower half.
 struct Cost {
@@ -161,25 +43,31 @@ struct Cost {
     double meeting(int parts) const { return kSumsClocks * products * parts; }
 };
 
-Cost cost_of(const Tile &tile, int halves, double steps, double part_clocks) {
-    Cost cost{0, 0, 0};
-    for (const Half &half : tile.half) {
-        const double products = half.of_strip(0) + half.of_strip(1);
-        const double written = 2 + half.chunks(), read = 2 + products; // a warpgroup reads its strip, and its chunks
-        const double loaded = 2.0 / halves + half.chunks();            // the other half loads the other strip
-        const double shared_clocks = kSharedClocks * (written + read);
-        cost.steps = std::max(cost.steps, steps * std::max(shared_clocks, kBoxClocks * loaded));
-        cost.part_steps = std::max(cost.part_steps, steps * std::max(shared_clocks, part_clocks * loaded));
-        cost.products = std::max(cost.products, products);
-    }
-    return cost;
+// What part of the operands comes from device memory each time.
+double uncached_part(const Pattern &pattern, int64_t tokens) {
+    const double bytes = 2.0 * static_cast<double>(tokens) * static_cast<double>(pattern.rows + pattern.cols);
+    return std::clamp((bytes - kCachedBytes) / (kUncachedBytes - kCachedBytes), 0.0, 1.0);
 }
 
-// What kBoxClocks is to a part of a tile.
-double part_box_clocks(const Pattern &pattern, int64_t tokens) {
-    const double bytes = 2.0 * static_cast<double>(tokens) * static_cast<double>(pattern.rows + pattern.cols);
-    const double uncached = std::clamp((bytes - kCachedBytes) / (kUncachedBytes - kCachedBytes), 0.0, 1.0);
-    return kBoxClocks + uncached * (kUnsharedBoxClocks - kBoxClocks);
+// sharing: how many tiles have this one's strips.
+Cost cost_of(const Tile &tile, const TileKind &kind, int sharing, double steps, double uncached) {
+    const double box_clocks = kind.layout == Layout::kUnion ? kUnionBoxClocks : kBoxClocks;
+    const double part_clocks = kBoxClocks + uncached * (kUnsharedBoxClocks - kBoxClocks);
+    const double strips = kind.shape.strips;
+    Cost cost{0, 0, 0};
+    for (const Half &half : tile.half) {
+        const double boxes = strips + half.chunks();
+        double whole = box_clocks * boxes;
+        if (kind.halves == 1) {
+            whole = std::max(whole, kAloneBoxClocks * boxes + uncached * kAloneStripClocks * strips / sharing);
+        }
+        const double part =
+            part_clocks * (strips / kind.halves + half.chunks()); // the other half loads the other strip
+        cost.steps = std::max(cost.steps, steps * whole);
+        cost.part_steps = std::max(cost.part_steps, steps * std::max(whole, part));
+        cost.products = std::max(cost.products, 1.0 * half.of_strip(0) + half.of_strip(1));
+    }
+    return cost;
 }
 
 struct Assignment {
@@ -281,13 +169,18 @@ private:
 
 // The best assignment of the tiles: whole, or from kSplitTokens on also cut to fill clusters up to one of some levels
 // between the average and what whole tiles reach.
-Assignment assign_tiles(const Pattern &pattern, const std::vector<Tile> &tiles, int halves, int clusters,
+Assignment assign_tiles(const Pattern &pattern, const std::vector<Tile> &tiles, const TileKind &kind, int clusters,
                         int64_t tokens, double &average) {
-    const double part_clocks = part_box_clocks(pattern, tokens);
+    std::map<int32_t, int> sharing; // by the first strip
+    for (const Tile &tile : tiles) {
+        ++sharing[tile.row[0]];
+    }
+    const double uncached = uncached_part(pattern, tokens);
+    const double steps = static_cast<double>(tokens) / kEdge;
     std::vector<Cost> costs;
     double sum = 0;
     for (const Tile &tile : tiles) {
-        costs.push_back(cost_of(tile, halves, static_cast<double>(tokens) / kEdge, part_clocks));
+        costs.push_back(cost_of(tile, kind, sharing[tile.row[0]], steps, uncached));
         sum += costs.back().whole();
     }
     average = sum / clusters;
@@ -295,14 +188,15 @@ Assignment assign_tiles(const Pattern &pattern, const std::vector<Tile> &tiles, 
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return costs[a].whole() > costs[b].whole(); });
-    Assignment whole = Assigner(tiles, costs, halves, clusters, std::numeric_limits<double>::infinity()).assign(order);
+    Assignment whole =
+        Assigner(tiles, costs, kind.halves, clusters, std::numeric_limits<double>::infinity()).assign(order);
     if (tokens < kSplitTokens) {
         return whole;
     }
     Assignment best;
     best.longest = kWorthCutting * whole.longest;
     for (double level = average; level < best.longest; level *= 1.02) {
-        Assignment tried = Assigner(tiles, costs, halves, clusters, level).assign(order);
+        Assignment tried = Assigner(tiles, costs, kind.halves, clusters, level).assign(order);
         if (tried.longest < best.longest) {
             best = std::move(tried);
         }
@@ -323,6 +217,28 @@ void take(Schedule &schedule, const Assignment &assignment) {
     schedule.longest = assignment.longest;
 }
 
+// With tiles as wide as there are enough of.
+Schedule make_in_layout(const Pattern &pattern, const TileKind &kind, int multiprocessors, int64_t tokens) {
+    const std::vector<StripPair> pairs = pair_strips(pattern, kind.layout);
+    const int clusters = std::max(multiprocessors / kind.halves, 1);
+    Schedule best;
+    best.longest = std::numeric_limits<double>::infinity();
+    for (int width = kWidest; width > 0; --width) {
+        Schedule tried;
+        std::vector<Tile> tiles;
+        for (const StripPair &pair : pairs) {
+            add_tiles(pair, kind, width, tiles, tried.chunks);
+        }
+        tried.layout = kind.layout;
+        tried.halves = kind.halves;
+        take(tried, assign_tiles(pattern, tiles, kind, clusters, tokens, tried.average));
+        if (tried.longest < kWorthNarrowing * best.longest) {
+            best = std::move(tried);
+        }
+    }
+    return best;
+}
+
 } // namespace
 
 bool takes(const Pattern &pattern) {
@@ -335,28 +251,14 @@ bool takes(const Pattern &pattern) {
 }
 
 Schedule make_schedule(const Pattern &pattern, int multiprocessors, int64_t tokens) {
-    const std::vector<StripPair> pairs = pair_strips(pattern);
-    std::vector<ChunkList> lists;
-    for (const StripPair &pair : pairs) {
-        lists.push_back(list_chunks(pattern, pair));
-    }
-    const bool paired = is_paired(pattern);
-    const int most_chunks = (paired ? kPairShape : kUnionShape).chunks;
+    const bool paired = pattern.block_rows / kEdge % 2 == 0;
     Schedule best;
     best.longest = std::numeric_limits<double>::infinity();
-    for (int halves = kMostHalves; halves >= (paired ? 1 : kMostHalves); --halves) { // alone unions load too much
-        const int clusters = std::max(multiprocessors / halves, 1);
-        for (int width = kWidest; width > 0; --width) { // narrow tiles, where wide ones are too few
-            Schedule tried;
-            std::vector<Tile> tiles;
-            for (size_t i = 0; i < pairs.size(); ++i) {
-                add_tiles(pattern, pairs[i], lists[i], {halves, width, most_chunks}, tiles, tried.chunks);
-            }
-            tried.halves = halves;
-            take(tried, assign_tiles(pattern, tiles, halves, clusters, tokens, tried.average));
-            if (tried.longest < kWorthNarrowing * best.longest) {
-                best = std::move(tried);
-            }
+    for (int halves = kMostHalves; halves > 0; --halves) {
+        const Layout layout = paired ? Layout::kPair : halves == 2 ? Layout::kUnion : Layout::kStrip;
+        Schedule made = make_in_layout(pattern, {layout, shape_of(layout), halves}, multiprocessors, tokens);
+        if (made.longest < (layout == Layout::kStrip ? kWorthStrips : 1) * best.longest) {
+            best = std::move(made);
         }
     }
     return best;

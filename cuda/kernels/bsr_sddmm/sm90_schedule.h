@@ -1,10 +1,11 @@
 // The work of bsr_sddmm on Hopper, ordered on the host: which tiles there are, who computes them, and which are cut
-// into ranges of tokens. Plain C++; the kernel (sm90.cuh) reads the records below as they stand.
+// into ranges of tokens. Plain C++; the kernel (sm90_kernel.cuh) reads the records below as they stand.
 //
 // A strip is 64 rows of S, a chunk 64 columns. A tile is two strips, one for each warpgroup, and the chunks in which
 // one or both have a block. It belongs to one thread block, or its halves to the two of a cluster: they share the
 // strips' dY and have chunks of their own. Strips of one block row share all chunks; what is left over of block rows
-// with an odd number of strips is paired so that many chunks are shared: a chunk of X is loaded once for both.
+// with an odd number of strips is paired so that many chunks are shared: a chunk of X is loaded once for both. Where
+// too few would be, a tile is one strip for both warpgroups, each of which has chunks of its own.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +23,21 @@ constexpr int kFractions = 65536; // ranges of tokens are in such parts of all s
 constexpr int kLeastPart = kFractions / 16;
 constexpr int64_t kSplitTokens = 2048; // from here on tiles may be cut: then no part is without a step
 
-// Shared memory of a thread block: so many stages, each of so many tokens of two strips and of the chunks.
+// Shared memory of a thread block: so many stages, each of so many tokens of the strips and of the chunks.
 struct Shape {
-    int chunks, tokens, stages;
+    int strips, chunks, tokens, stages;
 };
-constexpr Shape kPairShape{4, 64, 4};  // all chunks are shared: 48 KiB a stage
-constexpr Shape kUnionShape{6, 32, 7}; // few are, and loads are what limits: more chunks, finer stages of 32 KiB
+constexpr Shape kPairShape{2, 4, 64, 4};  // all chunks are shared: 48 KiB a stage
+constexpr Shape kUnionShape{2, 6, 32, 7}; // few are, and loads are what limits: more chunks, finer stages of 32 KiB
+constexpr Shape kStripShape{1, 8, 64, 3}; // the strip is shared: 72 KiB a stage
 
-// The chunks of one thread block, in the order: those that only strip 0 needs, both, only strip 1.
+// kPair where every block row is whole pairs of strips, and else what is modelled to be faster.
+enum class Layout { kPair, kUnion, kStrip };
+constexpr Shape shape_of(Layout layout) {
+    return layout == Layout::kPair ? kPairShape : layout == Layout::kUnion ? kUnionShape : kStripShape;
+}
+
+// The chunks of one thread block, in the order: those that only warpgroup 0 needs, for strip 0, both, only warpgroup 1.
 struct Half {
     int32_t first_chunk, only_0, both, only_1;
     constexpr int32_t chunks() const { return only_0 + both + only_1; }
@@ -37,7 +45,7 @@ struct Half {
 };
 
 struct Tile {
-    int32_t row[2]; // first of each strip; an absent one lies beyond the matrix
+    int32_t row[2]; // first of each warpgroup's strip; an absent one lies beyond the matrix
     Half half[kMostHalves];
 };
 
@@ -54,13 +62,14 @@ struct Segment {
 
 struct Chunk {
     int32_t column;   // first
-    int32_t place[2]; // of its [64, 64] part of s_values for each strip: element / 64; 0 where there is none
+    int32_t place[2]; // of each warpgroup's [64, 64] part of s_values: element / 64; 0 where there is none
 };
 
 struct Schedule {
     std::vector<int32_t> first_segment; // [clusters + 1]
     std::vector<Segment> segments;      // those of a cluster in order
     std::vector<Chunk> chunks;
+    Layout layout = Layout::kPair;
     int halves = 0;     // of every tile: thread blocks of a cluster
     int meetings = 0;   // tiles that are cut
     int64_t units = 0;  // of sums in the workspace
@@ -72,9 +81,6 @@ struct Schedule {
 
 // Whether the kernel takes its blocks and sizes.
 bool takes(const Pattern &pattern);
-
-// Whether every block row is whole pairs of strips: kPairShape, and else kUnionShape.
-inline bool is_paired(const Pattern &pattern) { return pattern.block_rows / kEdge % 2 == 0; }
 
 // For a device of so many multiprocessors, each running one thread block. Best for about so many tokens, right for any
 // number; but one made for kSplitTokens or more only from there on.
