@@ -189,9 +189,7 @@ __device__ __forceinline__ void skip(const Shared<K> &shared, Ring &ring, int st
                                      int cluster) {
     for (; steps > 0; --steps) {
         wait(shared.full(ring.stage), ring.parity);
-        if constexpr (K::kPaired) {
-            worker.sync(); // all have seen this phase, before it may end
-        }
+        worker.sync(); // all have seen this phase, and read the note, before it may end
         release(shared, static_cast<int>(ring.stage), cluster, thread);
         ring.template advance<K::kStages>();
     }
@@ -212,7 +210,6 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
         const int4 words = load_shared_vector(from);
         const Note note{words.x, words.y, words.z, words.w};
         const int second = K::kMerged ? load_shared(from + kSecondOutput) : note.output + 32;
-        worker.sync(); // all have read the note, before any gives its stage back
         if (strip == 1) {
             skip(shared, ring, note.skip, thread, worker, cluster);
         }
@@ -245,6 +242,8 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
             if (held >= 0) {
                 wait_wgmma<1>();
                 release(shared, held, cluster, thread);
+            } else if (held == kNoneYet) {
+                worker.sync(); // all have read the note, before its stage is given back
             }
             held = static_cast<int>(ring.stage);
             if constexpr (!K::kStaged) {
