@@ -28,9 +28,9 @@ class Machine(NamedTuple):
 
 MACHINES = {
     "cuda": Machine(  # an NVIDIA H200
-        break_even=((128, 0.85), (64, 0.6), (32, 0.35), (16, 0.12), (1, 0.01)),
+        break_even=((128, 0.9), (64, 0.75), (32, 0.35), (16, 0.08), (1, 0.01)),
         break_even_few=0.6,
-        multiplications={torch.bfloat16: 3.5e14, torch.float16: 3.5e14, torch.float32: 2.5e13},
+        multiplications={torch.bfloat16: 3.9e14, torch.float16: 3.9e14, torch.float32: 2.5e13},
         bytes=4.2e12,
         call=3e-6,
     ),
