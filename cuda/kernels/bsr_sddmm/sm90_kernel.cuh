@@ -23,7 +23,7 @@ namespace bsparse::gpu::sddmm_sm90 {
 constexpr int kWarpgroup = 128;
 constexpr int kThreads = 3 * kWarpgroup;
 constexpr int kLoaderRegisters = 40, kMathRegisters = 232;
-constexpr int kSums = 32;  // f32 of a thread for each chunk: its part of [64, 64]
+constexpr int kSums = 32; // f32 of a thread for each chunk: its part of [64, 64]
 constexpr int kDepth = 16; // tokens of one wgmma
 
 struct PairLayout {
@@ -177,7 +177,7 @@ __device__ __forceinline__ void pass_steps(Shared<Layout> shared, int steps, sm9
 // What one warpgroup does in a segment.
 struct Share {
     int row, first_chunk, chunks; // chunks: how many are its own
-    int skipped;                  // chunks of the stage before those
+    int skipped; // chunks of the stage before those
     int steps, parts, part, width, first_unit, meeting;
 };
 
@@ -203,8 +203,8 @@ __device__ __forceinline__ bool meet(float (&sums)[kCount], const Params &params
                                      int warpgroup, int thread, int *last_flag) {
     constexpr int kUnit = kEdge * kEdge / 4; // float4
     const int64_t part_stride = int64_t{kHalves} * 2 * share.width * kUnit;
-    float4 *all = reinterpret_cast<float4 *>(params.sums) +
-                  (share.first_unit + int64_t{owner} * share.width) * kUnit + thread;
+    float4 *all =
+        reinterpret_cast<float4 *>(params.sums) + (share.first_unit + int64_t{owner} * share.width) * kUnit + thread;
     float4 *mine = all + share.part * part_stride;
 #pragma unroll
     for (int f = 0; f < kCount / 4; ++f) {
@@ -279,7 +279,7 @@ __device__ __forceinline__ void transpose_in_quad(uint32_t (&v)[4], int t) {
 
 // Where this thread's share of [64, 64] results goes: x[4 j + 2 h + c] to row 8 h and column 8 j + c of it.
 template <class Out> struct Target {
-    Out *to;       // row 0, column 0 of the share
+    Out *to; // row 0, column 0 of the share
     int64_t pitch; // elements
     int rows_left, cols_left; // of the matrix from there on: what lies beyond is padding
 };
