@@ -6,32 +6,18 @@
 
 #include "check.h"
 #include "error.h"
+#include "patterns.h"
 
 namespace {
 
 using bsparse::Pattern;
 using Ints = std::vector<int32_t>;
 
-Pattern make(int64_t rows, int64_t cols, int32_t block_rows, int32_t block_cols, const Ints &offsets,
-             const Ints &columns) {
-    bsparse_pattern_desc desc{};
-    desc.struct_size = sizeof(desc);
-    desc.format = BSPARSE_BSR;
-    desc.block_rows = block_rows;
-    desc.block_cols = block_cols;
-    desc.rows = rows;
-    desc.cols = cols;
-    desc.blocks = static_cast<int64_t>(columns.size());
-    desc.row_offsets = offsets.data();
-    desc.col_indices = columns.empty() ? nullptr : columns.data();
-    return bsparse::make_pattern(desc);
-}
-
 // [x . x]
 // [. . .]
 // [x x .]
 void test_both_directions() {
-    const Pattern pattern = make(6, 12, 2, 4, {0, 2, 2, 4}, {0, 2, 0, 1});
+    const Pattern pattern = pattern_from(6, 12, 2, 4, {0, 2, 2, 4}, {0, 2, 0, 1});
     CHECK(pattern.row_blocks == 3 && pattern.col_blocks == 3);
     CHECK((pattern.by_row.offsets == Ints{0, 2, 2, 4}));
     CHECK((pattern.by_row.minors == Ints{0, 2, 0, 1}));
@@ -42,19 +28,19 @@ void test_both_directions() {
 }
 
 void test_empty() {
-    const Pattern pattern = make(6, 12, 2, 4, {0, 0, 0, 0}, {});
+    const Pattern pattern = pattern_from(6, 12, 2, 4, {0, 0, 0, 0}, {});
     CHECK(pattern.blocks == 0 && pattern.by_row.minors.empty() && pattern.by_col.minors.empty());
     CHECK((pattern.by_col.offsets == Ints{0, 0, 0, 0}));
 }
 
 void test_ragged_sizes_round_up() {
-    const Pattern pattern = make(5, 9, 2, 4, {0, 0, 0, 1}, {2});
+    const Pattern pattern = pattern_from(5, 9, 2, 4, {0, 0, 0, 1}, {2});
     CHECK(pattern.row_blocks == 3 && pattern.col_blocks == 3);
     CHECK((pattern.by_col.offsets == Ints{0, 0, 0, 1}) && (pattern.by_col.minors == Ints{2}));
 }
 
 void test_block_larger_than_the_matrix() {
-    const Pattern pattern = make(1, 1, 1 << 20, 1 << 20, {0, 1}, {0});
+    const Pattern pattern = pattern_from(1, 1, 1 << 20, 1 << 20, {0, 1}, {0});
     CHECK(pattern.row_blocks == 1 && pattern.col_blocks == 1);
 }
 

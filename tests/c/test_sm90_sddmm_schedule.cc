@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <random>
 #include <utility>
 #include <vector>
 
 #include "check.h"
+#include "patterns.h"
 
 namespace {
 
@@ -18,39 +18,6 @@ using bsparse::Pattern;
 using Ints = std::vector<int32_t>;
 
 constexpr int kMultiprocessors = 132; // of an H200
-
-// The blocks (block row, block column) for which stored() is true.
-template <class Stored>
-Pattern pattern_of(int64_t rows, int64_t cols, int32_t block_rows, int32_t block_cols, Stored stored) {
-    Ints offsets{0}, columns;
-    for (int32_t row = 0; int64_t{row} * block_rows < rows; ++row) {
-        for (int32_t col = 0; int64_t{col} * block_cols < cols; ++col) {
-            if (stored(row, col)) {
-                columns.push_back(col);
-            }
-        }
-        offsets.push_back(static_cast<int32_t>(columns.size()));
-    }
-    bsparse_pattern_desc desc{};
-    desc.struct_size = sizeof(desc);
-    desc.format = BSPARSE_BSR;
-    desc.block_rows = block_rows;
-    desc.block_cols = block_cols;
-    desc.rows = rows;
-    desc.cols = cols;
-    desc.blocks = static_cast<int64_t>(columns.size());
-    desc.row_offsets = offsets.data();
-    desc.col_indices = columns.empty() ? nullptr : columns.data();
-    return bsparse::make_pattern(desc);
-}
-
-// The first block, and every other one with this probability.
-Pattern random_pattern(int64_t rows, int64_t cols, int32_t block_rows, int32_t block_cols, double density) {
-    std::mt19937 random(7);
-    std::bernoulli_distribution draw(density);
-    return pattern_of(rows, cols, block_rows, block_cols,
-                      [&](int32_t row, int32_t col) { return draw(random) || (row == 0 && col == 0); });
-}
 
 // First row and column of every [64, 64] part of s_values, by its place; padding included.
 std::map<int32_t, std::pair<int32_t, int32_t>> parts_of(const Pattern &pattern) {

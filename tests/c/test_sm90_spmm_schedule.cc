@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <random>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "check.h"
 #include "kernels/bsr_spmm/sm90_merge_schedule.h"
+#include "patterns.h"
 
 namespace {
 
@@ -20,32 +20,6 @@ using bsparse::Pattern;
 using Place = std::pair<int64_t, int64_t>;
 
 constexpr int kMultiprocessors = 132; // of an H200
-
-// The first block, and every other one with this probability.
-Pattern random_pattern(int64_t rows, int64_t cols, int32_t block_rows, int32_t block_cols, double density) {
-    std::mt19937 random(7);
-    std::bernoulli_distribution stored(density);
-    std::vector<int32_t> offsets{0}, columns;
-    for (int64_t row = 0; row < rows; row += block_rows) {
-        for (int32_t col = 0; int64_t{col} * block_cols < cols; ++col) {
-            if (stored(random) || columns.empty()) {
-                columns.push_back(col);
-            }
-        }
-        offsets.push_back(static_cast<int32_t>(columns.size()));
-    }
-    bsparse_pattern_desc desc{};
-    desc.struct_size = sizeof(desc);
-    desc.format = BSPARSE_BSR;
-    desc.block_rows = block_rows;
-    desc.block_cols = block_cols;
-    desc.rows = rows;
-    desc.cols = cols;
-    desc.blocks = static_cast<int64_t>(columns.size());
-    desc.row_offsets = offsets.data();
-    desc.col_indices = columns.data();
-    return bsparse::make_pattern(desc);
-}
 
 // Where in the matrix an element of s_values lies.
 Place place_of(const Pattern &pattern, int64_t value) {
