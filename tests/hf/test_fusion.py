@@ -118,10 +118,10 @@ def test_unfusing_restores_the_very_modules(make, patch):
 
 
 def test_says_who_computes_it():
-    model = nn.Sequential(layer(), nn.ReLU())
+    model = Feed(nn.ReLU())
     fuse_activations(model)
-    assert repr(model[1]) == "Fused(\n  by='0'\n  (original): ReLU()\n)"
-    assert "activation='relu'" in repr(model[0])
+    assert repr(model.act) == "Fused(\n  by='dense'\n  (original): ReLU()\n)"
+    assert "activation='relu'" in repr(model.dense)
 
 
 FORWARDS = {
@@ -252,3 +252,22 @@ def test_a_fused_block_compiles_as_one_graph(make, patch):
     block, x = model.encoder.layer[0].intermediate, torch.randn(2, 9, 64)
     compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x), block(x))
+
+
+def test_only_in_modules_of_transformers_where_asked():
+    """As patching and loading ask."""
+    assert fuse_activations(nn.ModuleList([Feed()]), only_transformers=True) == {}
+
+
+def test_a_sequence_is_not_fused():
+    """Its parts may be called one by one."""
+    assert fuse_activations(nn.Sequential(layer(), nn.GELU())) == {}
+
+
+def test_a_layer_replaced_while_fused_is_named():
+    model = Feed()
+    fuse_activations(model)
+    model.dense = nn.Sequential(model.dense)
+    with pytest.raises(ValueError, match="put that layer back, call unfuse_activations"):
+        unfuse_activations(model)
+    assert isinstance(model.act, Fused)

@@ -28,6 +28,7 @@ __all__ = [
     "can_untie",
     "conv1d",
     "detach_quantizer",
+    "is_own",
     "is_tied",
     "output_head",
     "progress",
@@ -89,6 +90,11 @@ def is_tied(model: PreTrainedModel, parameter_name: str) -> bool:
     """Whether transformers will tie this parameter to another one when it loads the model."""
     tied: Mapping[str, str] = model.all_tied_weights_keys
     return parameter_name in tied or parameter_name in tied.values()
+
+
+def is_own(module: nn.Module) -> bool:
+    """Whether a module's class is transformers' own."""
+    return type(module).__module__.startswith("transformers.")
 
 
 def can_untie(model: PreTrainedModel, module_name: str) -> bool:

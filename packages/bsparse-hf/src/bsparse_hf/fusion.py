@@ -30,19 +30,25 @@ class Fused(nn.Module):
         return f"by={self.by!r}"
 
 
-def fuse_activations(model: nn.Module) -> dict[str, str]:
-    """Moves activations into the block-sparse layers before them, in place, wherever that changes no output.
+def fuse_activations(model: nn.Module, only_transformers: bool = False) -> dict[str, str]:
+    """Moves activations into the block-sparse layers before them, in place, where the forward around them allows it.
+
+    only_transformers: leave modules alone whose class is not transformers' own, as patching and loading do: what
+    another forward decides by, say random numbers or what is no tensor, cannot all be seen from outside.
 
     Returns the name of each layer that got an activation, and which: {"encoder.layer.0.intermediate.dense": "gelu"}.
 
     A layer and an activation (ReLU, GELU by erf or tanh, SiLU) are fused when the module that holds both calls each of
     them once, and the layer's output goes into the activation and nowhere else. Left as they are: layers held in
-    several places, modules with hooks, and all in a module whose forward takes more than one argument or cannot be
-    traced. Results differ by rounding alone: the activation sees the sum before that is rounded to the dtype.
+    several places, modules with hooks, all in an `nn.Sequential`, whose parts may be called one by one, and all in a
+    module whose forward takes more than one argument or cannot be traced. Results differ by rounding alone: the
+    activation sees the sum before that is rounded to the dtype.
     """
     places = Counter(id(child) for module in model.modules() for child in module._modules.values())
     fused: dict[str, str] = {}
     for parent_name, parent in list(model.named_modules()):
+        if type(parent) is nn.Sequential or (only_transformers and not hf.is_own(parent)):
+            continue
         layers = {
             name: child
             for name, child in parent.named_children()
@@ -60,17 +66,36 @@ def fuse_activations(model: nn.Module) -> dict[str, str]:
 
 
 def unfuse_activations(model: nn.Module) -> None:
-    """Undoes `fuse_activations`, in place: the very modules it replaced stand where they stood."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, Fused):
-                getattr(parent, child.by).activation = None
-                setattr(parent, name, child.original)
+    """Undoes `fuse_activations`, in place: the very modules it replaced stand where they stood.
+
+    Raises ValueError, with nothing changed, where a layer was replaced while it had its activation.
+    """
+    found = [
+        (parent, name, child, _layer_of(parent, child))
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if isinstance(child, Fused)
+    ]
+    for parent, name, child, layer in found:
+        layer.activation = None
+        setattr(parent, name, child.original)
+
+
+def _layer_of(parent: nn.Module, fused: Fused) -> BlockSparseLinear:
+    """The layer that computes a fused activation."""
+    layer = getattr(parent, fused.by, None)
+    layer = getattr(layer, "_orig_mod", layer)  # compiled
+    if not isinstance(layer, BlockSparseLinear) or layer.activation is None:
+        raise ValueError(
+            f"{fused.by} of a {type(parent).__name__} is a {type(layer).__name__} that does not compute the activation "
+            "fused into the layer it replaced: put that layer back, call unfuse_activations, then replace it"
+        )
+    return layer
 
 
 def check_activations(model: nn.Module) -> None:
     """Raises ValueError for a layer whose activation was set by hand: neither files nor dense layers could hold it."""
-    held = {id(getattr(p, child.by)) for p in model.modules() for child in p.children() if isinstance(child, Fused)}
+    held = {id(_layer_of(p, child)) for p in model.modules() for child in p.children() if isinstance(child, Fused)}
     for name, layer in model.named_modules():
         if isinstance(layer, BlockSparseLinear) and layer.activation is not None and id(layer) not in held:
             raise ValueError(

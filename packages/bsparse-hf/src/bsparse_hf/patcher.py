@@ -83,7 +83,7 @@ class BlockSparseModelPatcher:
             if any(step.site.tied for step in chosen):
                 hf.untie(model)
             attach(model, conv1d={step.site.names[0] for step in chosen if step.site.kind == "Conv1D"})
-        fused = fuse_activations(model) if self.fuse_activations else {}
+        fused = fuse_activations(model, only_transformers=True) if self.fuse_activations else {}
         return replace(report, notes=(*report.notes, _fusion_note(fused))) if fused else report
 
     def _steps(self, model: nn.Module) -> list[_Step]:

@@ -65,7 +65,8 @@ class BlockSparseQuantizer(hf.HfQuantizer):
             )
             _tensors_only(layer)
             put(model, names[id(dense)], layer)
-        fuse_activations(model)  # as patching does; now, for the hooks of layers that get offloaded would prevent it
+        # As patching does; and now, for the hooks of layers that get offloaded would prevent it.
+        fuse_activations(model, only_transformers=True)
         self._shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
         # From here on this is an ordinary load: of "pre-quantized" files transformers would keep the dtype, whatever
         # the caller asked for. It also asks `param_needs_quantization` now, of each tensor.
