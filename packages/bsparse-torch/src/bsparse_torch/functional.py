@@ -148,7 +148,8 @@ def _is_dense(backend: str, x: Tensor, values: Tensor, pattern: BlockPattern) ->
     """Whether the dense product runs."""
     if backend == "dense":
         return True
-    return gain.prefers_dense(pattern, x.numel() // max(x.shape[-1], 1), x.dtype, values.device)
+    features = x.shape[-1] if x.dim() else 1
+    return gain.prefers_dense(pattern, x.numel() // max(features, 1), x.dtype, values.device)
 
 
 def _dense(x: Tensor, values: Tensor, bias: Tensor | None, pattern: BlockPattern, activation: str | None) -> Tensor:

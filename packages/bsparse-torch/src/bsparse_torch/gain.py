@@ -47,10 +47,10 @@ MACHINES = {
 def predicted_gain(pattern: BlockPattern, tokens: int, dtype: torch.dtype, device: torch.device) -> float:
     """How many times faster than torch.nn.functional.linear the forward is, by the table; 0 where no kernel serves it.
 
-    Kinds of devices that the table lacks count as the CPU.
+    The meta device counts as the CPU.
     """
-    machine = MACHINES.get(device.type, MACHINES["cpu"])
-    if dtype not in machine.multiplications:
+    machine = MACHINES.get("cpu" if device.type == "meta" else device.type)
+    if machine is None or dtype not in machine.multiplications:
         return 0.0
     dense = _dense_seconds(machine, pattern, tokens, dtype)
     sparse = dense * _share(machine, pattern, tokens) + machine.call
@@ -62,7 +62,7 @@ def prefers_dense(pattern: BlockPattern, tokens: int, dtype: torch.dtype, device
     gain = predicted_gain(pattern, tokens, dtype, device)
     if gain >= 1 or gain == 0:
         return gain == 0
-    machine = MACHINES.get(device.type, MACHINES["cpu"])
+    machine = MACHINES["cpu" if device.type == "meta" else device.type]
     dense = _dense_seconds(machine, pattern, tokens, dtype) + machine.call
     moved = 3 * pattern.rows * pattern.cols * dtype.itemsize  # zeros written, values read and written
     return dense / gain > dense + moved / machine.bytes
