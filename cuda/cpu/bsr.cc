@@ -50,24 +50,23 @@ int32_t range_cols_of(const Pattern &p, const Kernels &kernels) {
     return static_cast<int32_t>(std::max<int64_t>(kStripColumns / padded, 1));
 }
 
-// Of each block row, blocks that share the strip of A that their item makes.
-std::vector<Run> make_runs(const BlockLists &by_row, int32_t col_blocks, int32_t range_cols, int64_t block_elements) {
+// Of each block row, blocks that share the strip of A that their item makes; range by range.
+std::vector<Run> make_runs(const BlockLists &by_row, int32_t range_cols, int64_t block_elements) {
     const int32_t most = static_cast<int32_t>(std::max<int64_t>(kUnitElements / block_elements, 1));
+    const auto range_of = [&](int32_t block) { return by_row.minors[block] / range_cols; };
     std::vector<Run> runs;
-    std::vector<int32_t> next(by_row.offsets.begin(), by_row.offsets.end() - 1); // of each block row
-    for (int64_t last_col = range_cols; last_col < int64_t{col_blocks} + range_cols; last_col += range_cols) {
-        for (int32_t row = 0; row < by_row.majors(); ++row) {
-            int32_t first = next[row];
-            int32_t end = first;
-            while (end < by_row.offsets[row + 1] && by_row.minors[end] < last_col) {
-                ++end;
+    for (int32_t row = 0; row < by_row.majors(); ++row) {
+        for (int32_t first = by_row.offsets[row]; first < by_row.offsets[row + 1];) {
+            int32_t last = first;
+            while (last < by_row.offsets[row + 1] && last - first < most && range_of(last) == range_of(first)) {
+                ++last;
             }
-            next[row] = end;
-            for (; first < end; first += most) {
-                runs.push_back({first, std::min(first + most, end)});
-            }
+            runs.push_back({first, last});
+            first = last;
         }
     }
+    std::stable_sort(runs.begin(), runs.end(),
+                     [&](const Run &a, const Run &b) { return range_of(a.first) < range_of(b.first); });
     return runs;
 }
 
@@ -121,7 +120,7 @@ void bsr_select(Plan &plan) {
     if (plan.desc.op == BSPARSE_SDDMM) {
         state->majors = make_majors(p.by_row);
         state->range_cols = range_cols_of(p, *state->kernels);
-        state->runs = make_runs(p.by_row, p.col_blocks, state->range_cols, int64_t{p.block_rows} * p.block_cols);
+        state->runs = make_runs(p.by_row, state->range_cols, int64_t{p.block_rows} * p.block_cols);
     } else if (plan.desc.dtype != BSPARSE_F64) {
         state->units =
             make_units(plan.desc.op == BSPARSE_SPMM ? p.by_row : p.by_col, int64_t{p.block_rows} * p.block_cols);

@@ -37,6 +37,13 @@ bool forked_without_exec() {
 // threads run only in the process that loaded this library, and only if no earlier one can have used the runtime.
 const pid_t kOpenMpProcess = forked_without_exec() ? 0 : getpid();
 
+// Whether both are there, and from one library: another runtime's thread numbers would say nothing.
+bool of_one_library(void *function, void *other) {
+    Dl_info of_function, of_other;
+    return function != nullptr && other != nullptr && dladdr(function, &of_function) != 0 &&
+           dladdr(other, &of_other) != 0 && of_function.dli_fbase == of_other.dli_fbase;
+}
+
 // A run of several threads, as the threads of OpenMP see it.
 struct Team {
     Job &job;
@@ -141,7 +148,8 @@ struct Pool::Workers {
 
 Pool::Pool(int threads)
     : threads_(threads), openmp_(reinterpret_cast<OpenMpParallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"))),
-      openmp_thread_(reinterpret_cast<OpenMpThread>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"))) {}
+      openmp_thread_(reinterpret_cast<OpenMpThread>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"))),
+      openmp_is_whole_(of_one_library(reinterpret_cast<void *>(openmp_), reinterpret_cast<void *>(openmp_thread_))) {}
 
 Pool::Workers *Pool::workers() {
     Workers *old = workers_.load(std::memory_order_acquire);
@@ -164,7 +172,7 @@ void Pool::run(Job &job, int threads) {
         job.work(0);
         return;
     }
-    if (openmp_ != nullptr && openmp_thread_ != nullptr && getpid() == kOpenMpProcess) {
+    if (openmp_is_whole_ && getpid() == kOpenMpProcess) {
         run_on_openmp(job, helpers + 1);
         return;
     }

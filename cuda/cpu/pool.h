@@ -34,8 +34,9 @@ private:
     void run_on_openmp(Job &job, int threads);
 
     const int threads_;
-    const OpenMpParallel openmp_; // NULL, or the next: threads of our own
+    const OpenMpParallel openmp_;
     const OpenMpThread openmp_thread_;
+    const bool openmp_is_whole_; // else threads of our own run
     std::atomic_flag openmp_busy_ = ATOMIC_FLAG_INIT;
     std::atomic<Workers *> workers_{nullptr}; // made by the first run that needs them, and again after a fork
 };

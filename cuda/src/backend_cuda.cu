@@ -176,6 +176,9 @@ size_t workspace_bytes(const Plan &plan, int64_t tokens) {
 size_t prepared_bytes(const Plan &) { return 0; } // values are read as they stand
 
 void upload(const Plan &plan, void *schedule, void *stream) {
+    if (schedule_bytes(plan) == 0) {
+        return;
+    }
     const OnDevice on_device(*plan.context);
     check(cudaMemcpyAsync(schedule, cuda_plan(plan).schedule.data(), schedule_bytes(plan), cudaMemcpyHostToDevice,
                           static_cast<cudaStream_t>(stream)),

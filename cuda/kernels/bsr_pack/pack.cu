@@ -121,8 +121,11 @@ void run(const Pattern &pattern, bsparse_dtype dtype, const void *dense, int64_t
             task.positions[b] = {row, pattern.by_row.minors[first + b]};
         }
         const int64_t items = int64_t{task.blocks} * task.pieces;
-        kernel<<<static_cast<unsigned>((items + kWarps - 1) / kWarps), kWarps * 32, 0, stream>>>(task);
-        check(cudaGetLastError(), kPack ? "a launch of bsr_pack" : "a launch of bsr_unpack");
+        cudaLaunchConfig_t config{}; // not <<<>>>, after which an earlier failure of the process looks like this one's
+        config.gridDim = dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps));
+        config.blockDim = dim3(kWarps * 32);
+        config.stream = stream;
+        check(cudaLaunchKernelEx(&config, kernel, task), kPack ? "a launch of bsr_pack" : "a launch of bsr_unpack");
     }
 }
 

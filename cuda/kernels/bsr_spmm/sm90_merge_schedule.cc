@@ -141,7 +141,7 @@ bool has_merge_schedule(const Pattern &pattern, bool transposed) {
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
     return !transposed && pattern.block_rows == kBlock && pattern.block_cols == kBlock &&
            pattern.blocks * kMergeLines < kMost && pattern.rows < kMost && pattern.cols < kMost &&
-           pattern.row_blocks < kMostTiles;
+           pattern.row_blocks < kMostTiles && int64_t{pattern.row_blocks} * pattern.col_blocks < kMostGrid;
 }
 
 Schedule make_merge_schedule(const Pattern &pattern, int multiprocessors) {

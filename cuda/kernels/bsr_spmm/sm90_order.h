@@ -10,6 +10,9 @@
 
 namespace bsparse::gpu::spmm_sm90 {
 
+// Pairing block rows holds a bit for each block of the grid, stored or not: not of grids beyond 256 MiB.
+constexpr int64_t kMostGrid = int64_t{1} << 31;
+
 // Ways to cover the tokens: thread blocks of so many tokens, in clusters of neighbouring groups that share the blocks
 // of S. Costs of 64 inputs of a tile and of a unit's start and end, in 1/64 of the time of the former the first way.
 struct Coverage {

@@ -200,7 +200,8 @@ bool has_schedule(const Pattern &pattern, bool transposed) {
     const bool on_end = transposed || side.depth == 64 || side.block_inputs == side.depth;
     return side.block_outputs % kStrip == 0 && side.block_inputs % 16 == 0 && on_end && pattern.block_rows < 1 << 15 &&
            pattern.block_cols < 1 << 15 && pattern.blocks * pattern.block_rows < kMost && pattern.rows < kMost &&
-           pattern.cols < kMost && pieces < kMost && strips < kMostTiles;
+           pattern.cols < kMost && pieces < kMost && strips < kMostTiles &&
+           int64_t{pattern.row_blocks} * pattern.col_blocks < kMostGrid;
 }
 
 Schedule make_schedule(const Pattern &pattern, bool transposed, int multiprocessors) {

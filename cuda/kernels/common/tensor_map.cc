@@ -67,7 +67,9 @@ CUtensorMap make_tensor_map(const MapMatrix &matrix, int box_width, int box_heig
 }
 
 bool can_map(bsparse_dtype dtype, const void *data, int64_t pitch) {
-    return reinterpret_cast<uintptr_t>(data) % 16 == 0 && pitch * dtype_bytes(dtype) % 16 == 0;
+    constexpr int64_t kMostBytes = int64_t{1} << 40; // of a pitch, and less
+    return reinterpret_cast<uintptr_t>(data) % 16 == 0 && pitch < kMostBytes / dtype_bytes(dtype) &&
+           pitch * dtype_bytes(dtype) % 16 == 0;
 }
 
 } // namespace bsparse::gpu
