@@ -49,6 +49,7 @@ def worker(rank, world, folder, seeds):
     model = DistributedDataParallel(layer)
     train(model, batch().chunk(world)[rank])
     torch.save({"values": layer.values.detach(), "y": model(batch()).detach()}, f"{folder}/{rank}.pt")
+    dist.barrier()  # gloo's threads may abort a process whose peer has gone first
     dist.destroy_process_group()
 
 
