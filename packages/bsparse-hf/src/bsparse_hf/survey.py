@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from bsparse_hf import _transformers as hf
 
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")  # of a module
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -58,8 +59,7 @@ def features(module: nn.Module) -> tuple[int, int]:
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether a forward or backward pass runs hooks of this module."""
-    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    return any(hooks)
+    return any(getattr(module, name) for name in HOOKS)
 
 
 def names_of_modules(model: nn.Module) -> dict[int, list[str]]:

@@ -11,8 +11,9 @@ from typing import Any
 from torch import Tensor, fx, nn
 from torch.fx.proxy import GraphAppendingTracer
 
+from bsparse_hf.survey import HOOKS
+
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def pairs(parent: nn.Module) -> set[tuple[str, str]]:
