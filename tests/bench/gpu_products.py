@@ -135,23 +135,35 @@ def dense(problem, product, copies=1):
     }[product]
 
 
-def peers(problem, product, wanted):
-    """(name, call, how to read the result as [tokens, features]) of each peer that is here and serves the product.
+def peers(problem, products, wanted, copies=1):
+    """(name, call, read) of each peer that is here and serves all the products, and what is missing, with the reason.
 
-    A peer that is not installed, or that raises, is named with the reason instead.
+    call(i) computes them, with the i-th of so many copies of the weight, and gives a list of results; read[p] makes of
+    the p-th [tokens, features] or the values.
     """
     made, missing = [], {}
     for name in wanted:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                call, read = PEERS[name](problem, product)
-                read(call(0))
-            made.append((name, call, read))
+                made.append((name, *_peer(problem, products, PEERS[name], copies)))
         except Exception as error:  # whatever a peer raises is what its row says
             missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:160]
             torch.cuda.synchronize()
     return made, missing
+
+
+def _peer(problem, products, peer, copies):
+    found = [[peer(problem, product) for product in products] for _ in range(copies)]
+    calls = [[call for call, _ in one] for one in found]
+    reads = [read for _, read in found[0]]
+
+    def call(i):
+        return [one(i) for one in calls[i % copies]]
+
+    for read, result in zip(reads, call(0), strict=True):
+        read(result)
+    return call, reads
 
 
 def _same(result):

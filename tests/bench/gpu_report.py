@@ -1,7 +1,8 @@
 """What the GPU benchmark has to reach, cell by cell, and the table that says whether it does."""
 
 # Speed over dense: what, sizes, blocks, patterns, the power state that counts, then density: (floor, goal). A floor is
-# not to be missed, a goal is to be aimed at; None: there is none.
+# not to be missed by more than NOISE, a goal is to be aimed at; None: there is none.
+NOISE = 0.03  # a floor was measured on another day and card: cool figures move by 1 to 2.5 %, hot ones by 3 to 5 %
 BOTH = ("balanced", "bernoulli")
 _ROWS = (
     ("forward", ("8192",), ("128x128", "128x64"), BOTH, "cool",
@@ -57,13 +58,13 @@ def target(row):
 
 
 def verdict(row):
-    """ "goal met", "floor met", "MISSED" a floor, "under goal" where there is no floor, or "" without a target."""
+    """ "goal met", "floor met", "floor within 3%", "MISSED"; "under goal" where there is no floor; "" for no target."""
     state, floor, goal = target(row)
     reached = row["ratio"].get(state, {}).get("bsparse")
     if reached is None or (floor is None and goal is None):  # a state that was not timed has no verdict
         return ""
     if floor is not None and reached < floor:
-        return "MISSED"
+        return "MISSED" if reached < floor * (1 - NOISE) else f"floor within {NOISE:.0%}"
     if goal is None:
         return "floor met"
     return "goal met" if reached >= goal else "floor met" if floor is not None else "under goal"
