@@ -4,6 +4,7 @@
 
 #include "../kernels/bsr_pack/pack.h"
 #include "../kernels/common/family.h"
+#include "../kernels/common/launch.h"
 #include "backend.h"
 #include "dtype.h"
 #include "error.h"
@@ -12,22 +13,11 @@
 namespace bsparse {
 namespace {
 
+using gpu::check;
 using gpu::DeviceFacts;
 using gpu::Family;
 using gpu::Kind;
-
-// A failure's text; clears the error, which CUDA would otherwise report again to the next caller of the process.
-const char *take_error(cudaError_t error) {
-    cudaGetLastError();
-    return cudaGetErrorString(error);
-}
-
-void check(cudaError_t error, const char *what) {
-    if (error != cudaSuccess) {
-        backend_error("%s failed, and CUDA answers \"%s\": check the device and the pointers passed", what,
-                      take_error(error));
-    }
-}
+using gpu::take_error;
 
 // The context's device is current while this lives.
 class OnDevice {

@@ -6,7 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "../../src/dtype.h"
-#include "../../src/error.h"
+#include "../common/launch.h"
 
 namespace bsparse::gpu {
 namespace {
@@ -56,14 +56,6 @@ __global__ __launch_bounds__(kWarps * 32) void copy(const __grid_constant__ Task
         } else if (inside) {
             *dense = packed[i];
         }
-    }
-}
-
-void check(cudaError_t error, const char *what) {
-    if (error != cudaSuccess) {
-        cudaGetLastError(); // CUDA would otherwise report it again to the next caller of the process
-        backend_error("%s failed, and CUDA answers \"%s\": check the device and the pointers passed", what,
-                      cudaGetErrorString(error));
     }
 }
 
@@ -121,11 +113,8 @@ void run(const Pattern &pattern, bsparse_dtype dtype, const void *dense, int64_t
             task.positions[b] = {row, pattern.by_row.minors[first + b]};
         }
         const int64_t items = int64_t{task.blocks} * task.pieces;
-        cudaLaunchConfig_t config{}; // not <<<>>>, after which an earlier failure of the process looks like this one's
-        config.gridDim = dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps));
-        config.blockDim = dim3(kWarps * 32);
-        config.stream = stream;
-        check(cudaLaunchKernelEx(&config, kernel, task), kPack ? "a launch of bsr_pack" : "a launch of bsr_unpack");
+        Launcher()(kPack ? "bsr_pack" : "bsr_unpack", kernel,
+                   {static_cast<unsigned>((items + kWarps - 1) / kWarps), kWarps * 32}, stream, task);
     }
 }
 

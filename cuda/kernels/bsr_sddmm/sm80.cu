@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "../common/family.h"
-#include "../common/launch.cuh"
+#include "../common/launch.h"
 #include "sm80_launch.h"
 
 namespace bsparse::gpu {
@@ -91,9 +91,9 @@ public:
         launch_kernel(kernel, task, run.stream);
         if (task.splits > 1) {
             const auto grid = static_cast<unsigned>((elements() + 255) / 256);
-            launch(add_splits, grid, 256, 0, run.stream, "sm80 sddmm's sum of parts",
-                   reinterpret_cast<const float *>(run.workspace), task.splits, elements(),
-                   static_cast<float>(args.beta), args.s_values, desc.out_dtype);
+            launcher_("bsr_sddmm (sm80, sum of parts)", add_splits, {grid, 256}, run.stream,
+                      reinterpret_cast<const float *>(run.workspace), task.splits, elements(),
+                      static_cast<float>(args.beta), args.s_values, desc.out_dtype);
         }
     }
 
@@ -135,12 +135,12 @@ private:
     void launch_kernel(SddmmKernel kernel, const SddmmTask &task, CUstream_st *stream) const {
         switch (plan_.desc.dtype) {
         case BSPARSE_BF16:
-            return launch_sddmm_bf16(kernel, task, stream);
+            return launch_sddmm_bf16(kernel, task, launcher_, stream);
         case BSPARSE_F16:
-            return launch_sddmm_f16(kernel, task, stream);
+            return launch_sddmm_f16(kernel, task, launcher_, stream);
         default:
-            return (plan_.desc.flags & BSPARSE_ALLOW_TF32) != 0 ? launch_sddmm_tf32(kernel, task, stream)
-                                                                : launch_sddmm_f32(kernel, task, stream);
+            return (plan_.desc.flags & BSPARSE_ALLOW_TF32) != 0 ? launch_sddmm_tf32(kernel, task, launcher_, stream)
+                                                                : launch_sddmm_f32(kernel, task, launcher_, stream);
         }
     }
 
@@ -151,6 +151,7 @@ private:
     const std::string name_;
     int32_t aligned_tiles_, any_tiles_;
     size_t aligned_at_, any_at_; // in the schedule, behind minors
+    const Launcher launcher_;
 };
 
 } // namespace

@@ -2,8 +2,8 @@
 
 namespace bsparse::gpu::sm80 {
 
-void launch_sddmm_bf16(SddmmKernel kernel, const SddmmTask &task, CUstream_st *stream) {
-    launch_sddmm<Bf16>(kernel, task, stream);
+void launch_sddmm_bf16(SddmmKernel kernel, const SddmmTask &task, const Launcher &launcher, CUstream_st *stream) {
+    launch_sddmm<Bf16>(kernel, task, launcher, stream);
 }
 
 } // namespace bsparse::gpu::sm80

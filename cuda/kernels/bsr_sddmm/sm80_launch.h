@@ -2,9 +2,8 @@
 #pragma once
 
 #include "../common/epilogue.cuh"
+#include "../common/launch.h"
 #include "sm80_schedule.h"
-
-struct CUstream_st;
 
 namespace bsparse::gpu::sm80 {
 
@@ -34,9 +33,9 @@ constexpr int tile_rows(SddmmKernel kernel) {
 }
 
 // Throw Error if the launch fails.
-void launch_sddmm_bf16(SddmmKernel kernel, const SddmmTask &task, CUstream_st *stream);
-void launch_sddmm_f16(SddmmKernel kernel, const SddmmTask &task, CUstream_st *stream);
-void launch_sddmm_f32(SddmmKernel kernel, const SddmmTask &task, CUstream_st *stream);
-void launch_sddmm_tf32(SddmmKernel kernel, const SddmmTask &task, CUstream_st *stream);
+void launch_sddmm_bf16(SddmmKernel kernel, const SddmmTask &task, const Launcher &launcher, CUstream_st *stream);
+void launch_sddmm_f16(SddmmKernel kernel, const SddmmTask &task, const Launcher &launcher, CUstream_st *stream);
+void launch_sddmm_f32(SddmmKernel kernel, const SddmmTask &task, const Launcher &launcher, CUstream_st *stream);
+void launch_sddmm_tf32(SddmmKernel kernel, const SddmmTask &task, const Launcher &launcher, CUstream_st *stream);
 
 } // namespace bsparse::gpu::sm80

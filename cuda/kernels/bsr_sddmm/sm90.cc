@@ -97,9 +97,9 @@ public:
         params.counters = reinterpret_cast<uint32_t *>(run.workspace);
         params.sums = reinterpret_cast<float *>(run.workspace + variant.counters_bytes);
         if (plan_.desc.dtype == BSPARSE_BF16) {
-            launch_bf16(task, run.stream);
+            launch_bf16(task, launcher_, run.stream);
         } else {
-            launch_f16(task, run.stream);
+            launch_f16(task, launcher_, run.stream);
         }
     }
 
@@ -114,6 +114,7 @@ private:
 
     const Plan &plan_;
     std::vector<Variant> variants_; // [kVariants]
+    const Launcher launcher_;
 };
 
 } // namespace

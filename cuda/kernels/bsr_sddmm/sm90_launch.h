@@ -3,9 +3,8 @@
 
 #include <cstdint>
 
+#include "../common/launch.h"
 #include "sm90_schedule.h"
-
-struct CUstream_st;
 
 namespace bsparse::gpu::sddmm_sm90 {
 
@@ -41,7 +40,7 @@ struct Task {
 };
 
 // Throws Error if a launch fails.
-void launch_bf16(const Task &task, CUstream_st *stream);
-void launch_f16(const Task &task, CUstream_st *stream);
+void launch_bf16(const Task &task, const Launcher &launcher, CUstream_st *stream);
+void launch_f16(const Task &task, const Launcher &launcher, CUstream_st *stream);
 
 } // namespace bsparse::gpu::sddmm_sm90

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <string>
 
-#include "../../src/error.h"
 #include "../../src/select.h"
 #include "../common/family.h"
+#include "../common/launch.h"
 #include "decode_plan.h"
 
 namespace bsparse::gpu {
@@ -66,27 +66,6 @@ template <typename T> Kernel kernel_of(int64_t tokens, int tile_rows, bool narro
     return kernel_of_rows<T, 8>(tile_rows, narrow);
 }
 
-void check(cudaError_t error, const char *what) {
-    if (error != cudaSuccess) {
-        cudaGetLastError(); // CUDA would otherwise report it again to the next caller of the process
-        backend_error("%s failed, and CUDA answers \"%s\": check the device and the pointers passed", what,
-                      cudaGetErrorString(error));
-    }
-}
-
-void launch(Kernel kernel, const DecodeTask &task, int64_t blocks, bool early, cudaStream_t stream) {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(blocks));
-    config.blockDim = dim3(kDecodeThreads);
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = early ? 1 : 0;
-    check(cudaLaunchKernelEx(&config, kernel, task), "a launch of bsr_spmm (decode)");
-}
-
 class Decode : public Family {
 public:
     Decode(const Plan &plan, const DeviceFacts &device)
@@ -136,13 +115,18 @@ public:
         const bool bf16 = plan_.desc.dtype == BSPARSE_BF16;
         launch(bf16 ? kernel_of<__nv_bfloat16>(args.tokens, tile_rows, narrow)
                     : kernel_of<__half>(args.tokens, tile_rows, narrow),
-               task, int64_t{lists_.items} * task.tiles, early, run.stream);
+               int64_t{lists_.items} * task.tiles, early, run.stream, task);
         if (task.joined > 0) {
-            launch(decode_join, task, (task.joined - 1) / kDecodeThreads + 1, early, run.stream);
+            launch(decode_join, (task.joined - 1) / kDecodeThreads + 1, early, run.stream, task);
         }
     }
 
 private:
+    void launch(Kernel kernel, int64_t blocks, bool early, cudaStream_t stream, const DecodeTask &task) const {
+        launcher_("bsr_spmm (decode)", kernel, {static_cast<unsigned>(blocks), kDecodeThreads, 0, 1, early}, stream,
+                  task);
+    }
+
     // Tiles that keep the device busy. Where kernels of a chain overlap, a few large tiles are best for few tokens: the
     // next kernel's run beside them (4096 x 4096, density 0.25, 1 token, H200: 64 tiles 3.6 us, 128 tiles 4.2 us).
     int enough(int64_t tokens, bool early) const {
@@ -170,6 +154,7 @@ private:
     const std::string name_;
     DecodeLists lists_;
     mutable std::atomic<int> waits_{-1}; // not known, no, yes
+    const Launcher launcher_;
 };
 
 } // namespace

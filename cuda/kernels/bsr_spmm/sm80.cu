@@ -86,12 +86,13 @@ private:
     void launch(SpmmKernel kernel, const SpmmTask &task, CUstream_st *stream) const {
         switch (plan_.desc.dtype) {
         case BSPARSE_BF16:
-            return launch_spmm_bf16(kernel, transposed_, task, stream);
+            return launch_spmm_bf16(kernel, transposed_, task, launcher_, stream);
         case BSPARSE_F16:
-            return launch_spmm_f16(kernel, transposed_, task, stream);
+            return launch_spmm_f16(kernel, transposed_, task, launcher_, stream);
         default:
-            return (plan_.desc.flags & BSPARSE_ALLOW_TF32) != 0 ? launch_spmm_tf32(kernel, transposed_, task, stream)
-                                                                : launch_spmm_f32(kernel, transposed_, task, stream);
+            return (plan_.desc.flags & BSPARSE_ALLOW_TF32) != 0
+                       ? launch_spmm_tf32(kernel, transposed_, task, launcher_, stream)
+                       : launch_spmm_f32(kernel, transposed_, task, launcher_, stream);
         }
     }
 
@@ -101,6 +102,7 @@ private:
     const bool has_pieces_; // else the loader of anything serves every run
     const Lists pieces_, parts_;
     const std::string name_;
+    const Launcher launcher_;
 };
 
 } // namespace

@@ -2,8 +2,9 @@
 
 namespace bsparse::gpu::sm80 {
 
-void launch_spmm_bf16(SpmmKernel kernel, bool transposed, const SpmmTask &task, CUstream_st *stream) {
-    launch_spmm<Bf16>(kernel, transposed, task, stream);
+void launch_spmm_bf16(SpmmKernel kernel, bool transposed, const SpmmTask &task, const Launcher &launcher,
+                      CUstream_st *stream) {
+    launch_spmm<Bf16>(kernel, transposed, task, launcher, stream);
 }
 
 } // namespace bsparse::gpu::sm80

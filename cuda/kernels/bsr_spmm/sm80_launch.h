@@ -2,9 +2,8 @@
 #pragma once
 
 #include "../common/epilogue.cuh"
+#include "../common/launch.h"
 #include "sm80_schedule.h"
-
-struct CUstream_st;
 
 namespace bsparse::gpu::sm80 {
 
@@ -29,9 +28,13 @@ enum class SpmmKernel {
 };
 
 // Throws Error if the launch fails. The inner dimension lies along the lines of a block, or transposed across them.
-void launch_spmm_bf16(SpmmKernel kernel, bool transposed, const SpmmTask &task, CUstream_st *stream);
-void launch_spmm_f16(SpmmKernel kernel, bool transposed, const SpmmTask &task, CUstream_st *stream);
-void launch_spmm_f32(SpmmKernel kernel, bool transposed, const SpmmTask &task, CUstream_st *stream);
-void launch_spmm_tf32(SpmmKernel kernel, bool transposed, const SpmmTask &task, CUstream_st *stream);
+void launch_spmm_bf16(SpmmKernel kernel, bool transposed, const SpmmTask &task, const Launcher &launcher,
+                      CUstream_st *stream);
+void launch_spmm_f16(SpmmKernel kernel, bool transposed, const SpmmTask &task, const Launcher &launcher,
+                     CUstream_st *stream);
+void launch_spmm_f32(SpmmKernel kernel, bool transposed, const SpmmTask &task, const Launcher &launcher,
+                     CUstream_st *stream);
+void launch_spmm_tf32(SpmmKernel kernel, bool transposed, const SpmmTask &task, const Launcher &launcher,
+                      CUstream_st *stream);
 
 } // namespace bsparse::gpu::sm80

@@ -2,12 +2,11 @@
 // spmm of 32x32 blocks.
 #include <algorithm>
 #include <limits>
-#include <mutex>
 #include <string>
 
 #include "../../src/dtype.h"
-#include "../../src/error.h"
 #include "../common/family.h"
+#include "../common/launch.h"
 #include "../common/tensor_map.h"
 #include "sm90_arguments.h"
 #include "sm90_merge_schedule.h"
@@ -17,14 +16,6 @@ namespace bsparse::gpu {
 namespace {
 
 using namespace spmm_sm90;
-
-void check(cudaError_t error, const std::string &kernel) {
-    if (error != cudaSuccess) {
-        cudaGetLastError(); // else CUDA reports it again to the next caller of the process
-        backend_error("%s cannot be launched, and CUDA answers \"%s\": please report it", kernel.c_str(),
-                      cudaGetErrorString(error));
-    }
-}
 
 class SpmmSm90 final : public Family {
 public:
@@ -57,22 +48,10 @@ public:
         const bool staged = !goes_direct(run.args);
         const KernelChoice kernel = choose(way, staged);
         Arguments arguments = describe(run, way, staged);
-        allow_memory(kernel, way, staged);
-
-        cudaLaunchAttribute attributes[2];
-        attributes[0].id = cudaLaunchAttributeClusterDimension;
-        attributes[0].val.clusterDim = {static_cast<unsigned>(arguments.cluster), 1, 1};
-        attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization; // the kernel waits for its predecessor
-        attributes[1].val.programmaticStreamSerializationAllowed = 1;
-        cudaLaunchConfig_t config{};
-        config.gridDim = dim3(static_cast<unsigned>(used_workers(arguments) * arguments.cluster));
-        config.blockDim = dim3(kThreads);
-        config.dynamicSmemBytes = static_cast<size_t>(kernel.shared_bytes);
-        config.stream = run.stream;
-        config.attrs = attributes;
-        config.numAttrs = 2;
+        const LaunchShape shape{static_cast<unsigned>(used_workers(arguments) * arguments.cluster), kThreads,
+                                kernel.shared_bytes, static_cast<unsigned>(arguments.cluster), true};
         void *parameters[] = {&arguments};
-        check(cudaLaunchKernelExC(&config, kernel.function, parameters), names_[way]);
+        launcher_.start(names_[way].c_str(), kernel.function, shape, run.stream, parameters);
     }
 
 private:
@@ -86,15 +65,6 @@ private:
         const auto choose_as = plan_.desc.dtype == BSPARSE_BF16 ? choose_bf16 : choose_f16;
         return choose_as(
             {order_.merged, order_.depth, transposed_, order_.paired, order_.lists[way].coverage.tokens, staged});
-    }
-
-    // Once per kernel and plan: a kernel needs leave for more than 48 KB of shared memory on each device.
-    void allow_memory(const KernelChoice &kernel, int way, bool staged) const {
-        std::call_once(allowed_[way][staged], [&] {
-            check(
-                cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes),
-                names_[way]);
-        });
     }
 
     Arguments describe(const Run &run, int way, bool staged) const {
@@ -160,7 +130,7 @@ private:
     const bool transposed_;
     Schedule order_; // its words are in schedule_
     std::string names_[kMostWays]; // for each of order_.lists
-    mutable std::once_flag allowed_[kMostWays][2];
+    const Launcher launcher_;
 };
 
 bool takes(const Pattern &pattern, bool transposed) {

@@ -80,32 +80,28 @@ __device__ __forceinline__ void arrive_expect_bytes(uint32_t barrier, uint32_t b
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// Whether the phase of this parity is over; returns at once.
-__device__ __forceinline__ bool test_wait(uint32_t barrier, uint32_t parity) {
+inline constexpr char kTestWait[] = "test_wait", kTryWait[] = "try_wait";
+
+// Whether the phase of this parity is over.
+template <const char *kInstruction> __device__ __forceinline__ bool is_over(uint32_t barrier, uint32_t parity) {
     uint32_t done;
     asm volatile("{\n"
                  ".reg .pred p;\n"
-                 "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "mbarrier.%3.parity.shared::cta.b64 p, [%1], %2;\n"
                  "selp.u32 %0, 1, 0, p;\n"
                  "}"
                  : "=r"(done)
-                 : "r"(barrier), "r"(parity)
+                 : "r"(barrier), "r"(parity), "C"(kInstruction)
                  : "memory");
     return done != 0;
 }
 
-// The same, but may sleep for a while first.
+// test_wait answers at once, try_wait may sleep for a while first.
+__device__ __forceinline__ bool test_wait(uint32_t barrier, uint32_t parity) {
+    return is_over<kTestWait>(barrier, parity);
+}
 __device__ __forceinline__ bool try_wait(uint32_t barrier, uint32_t parity) {
-    uint32_t done;
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-                 "selp.u32 %0, 1, 0, p;\n"
-                 "}"
-                 : "=r"(done)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-    return done != 0;
+    return is_over<kTryWait>(barrier, parity);
 }
 
 // A fresh barrier is in its phase of parity 0: waiting for parity 1 passes at once.
