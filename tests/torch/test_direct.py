@@ -100,3 +100,19 @@ def test_traced(layer):
     x = torch.randn(4, 48)
     traced = torch.jit.trace(layer, x, check_trace=False)
     assert "bsparse::linear" in str(traced.inlined_graph)
+
+
+PRIVATE = ("_C._dispatch_keys", "_C._dispatch_tls_local_include_set", "_C._autograd._profiler_enabled")
+PRIVATE += ("_C.DispatchKeySet", "_C.DispatchKey.AutocastCUDA", "autograd.forward_ad._current_level")
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_torch_without_one_of_its_private_names_is_never_passed_by(layer, monkeypatch, name):
+    x = torch.randn(4, 48)
+    expected = layer(x)
+    monkeypatch.delattr(f"torch.{name}")
+    is_direct = dispatch.make_test()
+    monkeypatch.undo()
+    assert not is_direct(x, layer.values, layer.bias)
+    monkeypatch.setattr(dispatch, "is_direct", is_direct)
+    assert torch.equal(layer(x), expected)
