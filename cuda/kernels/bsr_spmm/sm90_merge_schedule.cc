@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>
+
+#include "../common/match.h"
 
 namespace bsparse::gpu::spmm_sm90 {
 namespace {
@@ -15,40 +18,31 @@ constexpr int32_t kMissing = -1;
 
 using Quad = std::array<int32_t, kRows>; // block rows; kMissing past the last
 
-Columns columns_of(const BlockLists &lists, int32_t columns, int32_t row) {
-    Columns bits((static_cast<size_t>(columns) + 63) / 64);
-    for (int32_t i = lists.offsets[row]; i < lists.offsets[row + 1]; ++i) {
-        bits[lists.minors[i] / 64] |= uint64_t{1} << lists.minors[i] % 64;
+// The block columns that either row of each pair stores, ascending.
+BlockLists join(const BlockLists &lists, const std::vector<std::array<int32_t, 2>> &pairs) {
+    BlockLists joined;
+    joined.offsets.push_back(0);
+    for (const auto [row, other] : pairs) {
+        const auto first = lists.minors.begin();
+        const auto to = std::back_inserter(joined.minors);
+        if (other == kMissing) {
+            std::copy(first + lists.offsets[row], first + lists.offsets[row + 1], to);
+        } else {
+            std::set_union(first + lists.offsets[row], first + lists.offsets[row + 1], first + lists.offsets[other],
+                           first + lists.offsets[other + 1], to);
+        }
+        joined.offsets.push_back(static_cast<int32_t>(joined.minors.size()));
     }
-    return bits;
+    return joined;
 }
 
 // Block rows matched to strips, and strips to tiles.
 std::vector<Quad> make_quads(const Pattern &pattern) {
-    std::vector<Columns> rows;
-    for (int32_t row = 0; row < pattern.row_blocks; ++row) {
-        rows.push_back(columns_of(pattern.by_row, pattern.col_blocks, row));
-    }
-    const std::vector<int> order = match(rows, pattern.col_blocks);
-    std::vector<std::pair<int32_t, int32_t>> strips;
-    std::vector<Columns> strip_columns;
-    for (size_t i = 0; i < order.size(); i += 2) {
-        Columns columns = rows[order[i]];
-        int32_t other = kMissing;
-        if (i + 1 < order.size()) {
-            other = order[i + 1];
-            for (size_t word = 0; word < columns.size(); ++word) {
-                columns[word] |= rows[other][word];
-            }
-        }
-        strips.emplace_back(order[i], other);
-        strip_columns.push_back(std::move(columns));
-    }
-    const std::vector<int> pairs = match(strip_columns, pattern.col_blocks);
+    const auto strips = match_majors(pattern.by_row);
     std::vector<Quad> quads;
-    for (size_t i = 0; i < pairs.size(); i += 2) {
-        const auto [row0, row1] = strips[pairs[i]];
-        const auto [row2, row3] = i + 1 < pairs.size() ? strips[pairs[i + 1]] : std::pair(kMissing, kMissing);
+    for (const auto [strip, other] : match_majors(join(pattern.by_row, strips))) {
+        const auto [row0, row1] = strips[strip];
+        const auto [row2, row3] = other == kMissing ? std::array{kMissing, kMissing} : strips[other];
         quads.push_back({row0, row1, row2, row3});
     }
     return quads;

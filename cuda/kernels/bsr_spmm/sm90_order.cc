@@ -9,54 +9,9 @@
 namespace bsparse::gpu::spmm_sm90 {
 namespace {
 
-constexpr int kWindow = 256; // strips matched with each other at once: the work grows with its square
-
 int64_t longest(const std::vector<int64_t> &loads) { return *std::max_element(loads.begin(), loads.end()); }
 
-uint64_t count_shared(const Columns &a, const Columns &b) {
-    uint64_t shared = 0;
-    for (size_t word = 0; word < a.size(); ++word) {
-        shared += static_cast<uint64_t>(__builtin_popcountll(a[word] & b[word]));
-    }
-    return shared;
-}
-
-// Appends the pairs of strips [first, last), then the odd one.
-void match_window(const std::vector<Columns> &strips, int32_t columns, int first, int last, std::vector<int> &order) {
-    const int count = last - first;
-    std::vector<uint64_t> pairs; // sorts by most shared, then by position: columns not shared, i, j
-    for (int i = 0; i < count; ++i) {
-        for (int j = i + 1; j < count; ++j) {
-            const uint64_t apart = static_cast<uint64_t>(columns) - count_shared(strips[first + i], strips[first + j]);
-            pairs.push_back(apart << 32 | static_cast<uint64_t>(i) << 16 | static_cast<uint64_t>(j));
-        }
-    }
-    std::sort(pairs.begin(), pairs.end());
-    std::vector<bool> taken(count);
-    for (const uint64_t pair : pairs) {
-        const int i = static_cast<int>(pair >> 16 & 0xFFFF);
-        const int j = static_cast<int>(pair & 0xFFFF);
-        if (!taken[i] && !taken[j]) {
-            taken[i] = taken[j] = true;
-            order.insert(order.end(), {first + i, first + j});
-        }
-    }
-    const auto alone = std::find(taken.begin(), taken.end(), false);
-    if (alone != taken.end()) {
-        order.push_back(first + static_cast<int>(alone - taken.begin()));
-    }
-}
-
 } // namespace
-
-std::vector<int> match(const std::vector<Columns> &strips, int32_t columns) {
-    std::vector<int> order;
-    const int count = static_cast<int>(strips.size());
-    for (int first = 0; first < count; first += kWindow) {
-        match_window(strips, columns, first, std::min(count, first + kWindow), order);
-    }
-    return order;
-}
 
 int Schedule::choose(int64_t tokens) const {
     int best = 0;

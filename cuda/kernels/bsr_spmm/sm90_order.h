@@ -10,7 +10,7 @@
 
 namespace bsparse::gpu::spmm_sm90 {
 
-// Pairing block rows holds a bit for each block of the grid, stored or not: not of grids beyond 256 MiB.
+// Pairing block rows takes time for each block of the grid, stored or not: not of grids that take seconds.
 constexpr int64_t kMostGrid = int64_t{1} << 31;
 
 // Ways to cover the tokens: thread blocks of so many tokens, in clusters of neighbouring groups that share the blocks
@@ -52,13 +52,6 @@ struct Schedule {
     // Appends the lists for one way; cost of each tile's unit.
     void add_lists(const Coverage &coverage, const std::vector<int64_t> &costs, int multiprocessors);
 };
-
-// A bit for each block column that a strip stores.
-using Columns = std::vector<uint64_t>;
-
-// Pairs of strips that share most columns: the best pair, then the best of the rest, and so on, among some hundreds of
-// neighbours. Positions, two by two; an odd one comes last, alone.
-std::vector<int> match(const std::vector<Columns> &strips, int32_t columns);
 
 template <class Record> void append(const std::vector<Record> &records, std::vector<int32_t> &words) {
     const auto *first = reinterpret_cast<const int32_t *>(records.data());

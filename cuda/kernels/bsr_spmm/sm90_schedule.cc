@@ -4,6 +4,8 @@
 #include <limits>
 #include <vector>
 
+#include "../common/match.h"
+
 namespace bsparse::gpu::spmm_sm90 {
 namespace {
 
@@ -15,8 +17,6 @@ struct Side {
     int32_t block_outputs, block_inputs;
     int64_t outputs, inputs;
     int32_t depth;
-
-    int32_t minors() const { return static_cast<int32_t>((inputs + block_inputs - 1) / block_inputs); }
 };
 
 int32_t depth_of(int32_t block_inputs) {
@@ -105,42 +105,28 @@ std::vector<Step> own_steps(const Side &side, const Strip &strip) {
     return steps;
 }
 
-Columns columns_of(const Side &side, const Strip &strip) {
-    Columns columns((static_cast<size_t>(side.minors()) + 63) / 64);
-    for (int32_t i = side.lists.offsets[strip.major]; i < side.lists.offsets[strip.major + 1]; ++i) {
-        columns[side.lists.minors[i] / 64] |= uint64_t{1} << side.lists.minors[i] % 64;
-    }
-    return columns;
-}
-
 class Builder {
 public:
     Builder(const Side &side) : side_(side) {}
 
     void make_tiles() {
         const int32_t strips = side_.block_outputs / kStrip;
-        std::vector<Strip> left; // one of each block row with an odd number of strips
         for (int32_t major = 0; major < side_.lists.majors(); ++major) {
             for (int32_t offset = 0; offset + 1 < strips; offset += 2) {
                 add_shared(Strip{major, offset}, Strip{major, offset + 1});
             }
-            if (strips % 2 != 0) {
-                left.push_back({major, strips - 1});
+        }
+        if (strips % 2 == 0) {
+            return;
+        }
+        for (const auto [major, other] : match_majors(side_.lists)) { // each has a strip left
+            const Strip strip{major, strips - 1};
+            if (other >= 0) {
+                const Strip second{other, strips - 1};
+                add(strip.output(side_), second.output(side_), merge_steps(side_, strip, second));
+            } else {
+                add(strip.output(side_), beyond(), own_steps(side_, strip));
             }
-        }
-        std::vector<Columns> columns;
-        for (const Strip &strip : left) {
-            columns.push_back(columns_of(side_, strip));
-        }
-        const std::vector<int> order = match(columns, side_.minors());
-        for (size_t i = 0; i + 1 < order.size(); i += 2) {
-            const Strip &strip = left[order[i]];
-            const Strip &other = left[order[i + 1]];
-            add(strip.output(side_), other.output(side_), merge_steps(side_, strip, other));
-        }
-        if (order.size() % 2 != 0) {
-            const Strip &strip = left[order.back()];
-            add(strip.output(side_), beyond(), own_steps(side_, strip));
         }
     }
 

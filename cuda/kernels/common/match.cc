@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 
 namespace bsparse::gpu {
 namespace {
@@ -79,6 +80,12 @@ std::vector<std::array<int32_t, 2>> match_majors(const BlockLists &lists, const 
         match_group(lists, majors.data() + first, static_cast<int32_t>(count), pairs);
     }
     return pairs;
+}
+
+std::vector<std::array<int32_t, 2>> match_majors(const BlockLists &lists) {
+    std::vector<int32_t> majors(static_cast<size_t>(lists.majors()));
+    std::iota(majors.begin(), majors.end(), 0);
+    return match_majors(lists, majors);
 }
 
 } // namespace bsparse::gpu

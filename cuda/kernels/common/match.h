@@ -14,4 +14,7 @@ namespace bsparse::gpu {
 // first, within groups of neighbours, so that the time stays linear in large matrices.
 std::vector<std::array<int32_t, 2>> match_majors(const BlockLists &lists, const std::vector<int32_t> &majors);
 
+// All majors.
+std::vector<std::array<int32_t, 2>> match_majors(const BlockLists &lists);
+
 } // namespace bsparse::gpu
