@@ -106,6 +106,19 @@ class Peeks(nn.Module):
         return torch.nn.functional.linear(x, weight) if self.computes else self.layer(x.to(weight.dtype))
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_layers_compiled_one_by_one_share_a_compilation(backend):
+    """As a model's repeated layers are: the second tells torch that patterns differ, the others reuse what it made."""
+    graphs = torch._dynamo.testing.CompileCounterWithBackend(backend)
+    x = torch.randn(3, 45)
+    for _ in range(5):
+        model = Net()
+        expected = run(model, x)
+        model.compile(backend=graphs, fullgraph=True)
+        torch.testing.assert_close(run(model, x), expected)
+    assert graphs.frame_count == 2
+
+
 def test_code_may_peek_at_the_weight():
     model, x = Peeks(), torch.randn(4, 48, dtype=torch.float64)
     torch.testing.assert_close(compiled(model, "aot_eager")(x), model(x))

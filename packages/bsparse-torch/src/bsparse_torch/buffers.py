@@ -58,7 +58,7 @@ class PatternBuffers(nn.Module):
         DistributedDataParallel does so: it sends the first process's buffers and values to the others when it is made.
         It goes on to send the same at every forward, so that later writing is not looked at: see refresh_pattern.
         """
-        if self._index_version is None or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or self._index_version is None:
             return
         if self.col_indices._version != self._index_version:
             self.refresh_pattern()

@@ -87,7 +87,7 @@ def linear(
     if not needs_grad and dispatch.is_direct(x, values, bias) and values.shape == pattern.values_shape:
         ops.check_linear(x, values, bias, values.shape[0], (pattern.rows, pattern.cols))
         return launch.forward(x, values, bias, pattern.host, activation or "none", False)[0]
-    pattern_arguments = row_offsets, col_indices, pattern.key, pattern.rows, pattern.cols
+    pattern_arguments = row_offsets, col_indices, pattern.key_in_graphs, pattern.rows, pattern.cols
     keep_aux = needs_grad and activation is not None
     result: tuple[Tensor, Tensor] = ops.linear(x, values, bias, *pattern_arguments, activation or "none", keep_aux)
     return result[0]

@@ -11,7 +11,7 @@ from torch import Tensor
 from bsparse_core import InvalidArgument
 from bsparse_torch.plans import DTYPE_NAMES
 
-_PATTERN = "Tensor row_offsets, Tensor col_indices, int pattern_key, int out_features, int in_features"
+_PATTERN = "Tensor row_offsets, Tensor col_indices, SymInt pattern_key, int out_features, int in_features"
 
 # y = act(x W^T + bias); aux is the value before the activation where keep_aux says so, and empty otherwise.
 torch.library.define(

@@ -37,7 +37,9 @@ class BlockPattern:
         bsparse_torch.InvalidArgument: index arrays or sizes that break a rule; the message names it.
     """
 
-    __slots__ = ("__weakref__", "host", "block", "cols", "col_indices", "key", "row_offsets", "rows", "values_shape")
+    __slots__ = (
+        "__weakref__", "_keyed", "host", "block", "cols", "col_indices", "key", "row_offsets", "rows", "values_shape",
+    )  # fmt: skip
 
     host: plans.HostPattern  # for this package: plans hang on it
     rows: int
@@ -47,6 +49,7 @@ class BlockPattern:
     key: int
     row_offsets: Tensor  # int32 [R + 1]
     col_indices: Tensor  # int32 [blocks]
+    _keyed: Tensor  # [key, 0], without memory
 
     def __init__(self, row_offsets: Any, col_indices: Any, shape: tuple[int, int], block: Any = BLOCK) -> None:
         row_offsets, col_indices = _integers("row_offsets", row_offsets), _integers("col_indices", col_indices)
@@ -71,6 +74,7 @@ class BlockPattern:
             "key": pattern.key,
             "row_offsets": row_offsets,
             "col_indices": col_indices,
+            "_keyed": torch.empty(pattern.key, 0, device="cpu"),
         }
         for name, field in fields.items():
             object.__setattr__(self, name, field)
@@ -139,6 +143,15 @@ class BlockPattern:
         return cls.from_mask(mask, pair, shape, device)
 
     format = "bsr"
+
+    @property
+    def key_in_graphs(self) -> int:
+        """The key, as torch.compile shall see it: something that differs from layer to layer of the same code.
+
+        An int that hangs on a module is a constant to it, and each layer a compilation. A tensor's size is a constant
+        only until a second one is seen.
+        """
+        return self._keyed.shape[0] if torch.compiler.is_compiling() else self.key
 
     @property
     def shape(self) -> tuple[int, int]:
