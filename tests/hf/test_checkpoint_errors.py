@@ -142,6 +142,7 @@ def test_load_refuses_missing_and_unexpected_tensors_elsewhere(folder):
         ({"format_version": 2}, "format_version is 2; this bsparse-hf reads 1: install"),
         ({"format_version": True}, "format_version is True"),
         ({"compression": "zip"}, "the unknown key 'compression'; the keys of format version 1 are"),
+        ({"fuse_activations": "no"}, "fuse_activations is 'no'; it must be true or false"),
         ({"modules": []}, r"modules is \[\]; it must map"),
         ({"modules": {LAYER: 3}}, rf"modules\['{LAYER}'\] is 3; it must be an object"),
         ({"modules": {LAYER: {**ENTRY, "format": "os.system"}}}, "format is 'os.system'; it must be"),

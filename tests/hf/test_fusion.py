@@ -229,6 +229,23 @@ def test_loading_fuses(make, patch, tokens, tmp_path, family):
         assert torch.equal(loaded(tokens)[0], model(tokens)[0])
 
 
+@pytest.mark.parametrize("family", FEEDS)
+@pytest.mark.parametrize("when", ["patching", "later"])
+def test_what_is_not_fused_is_loaded_so(make, tokens, tmp_path, family, when):
+    model, patcher = make(family), BlockSparseModelPatcher(fuse_activations=when == "later")
+    patcher.add_pattern(".*", density=0.5, block=16)
+    patcher.patch_model(model)
+    unfuse_activations(model)
+    for folder in ("first", "second"):
+        model.save_pretrained(tmp_path / folder)
+        model = bsparse_hf.load(tmp_path / folder)
+        assert model.config.quantization_config.to_dict()["fuse_activations"] is False
+        assert not activations(model)
+    fuse_activations(model)
+    model.save_pretrained(tmp_path)
+    assert activations(bsparse_hf.load(tmp_path)) == activations(model) != {}
+
+
 def test_dequantize_leaves_none_fused(make, patch):
     model = make("bert")
     before = classes(model)

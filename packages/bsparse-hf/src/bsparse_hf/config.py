@@ -23,6 +23,7 @@ class BlockSparseConfig(hf.QuantizationConfigMixin):
     """The `quantization_config` of config.json.
 
     modules: name -> {format, block [rows, columns], in_features, out_features, blocks, bias}.
+    fuse_activations: whether loading ends with `bsparse_hf.fuse_activations`; in config.json only where it does not.
     Raises CheckpointError for an unknown version, format or key, and for values that cannot be.
     """
 
@@ -31,6 +32,7 @@ class BlockSparseConfig(hf.QuantizationConfigMixin):
         modules: dict[str, dict[str, Any]] | None = None,
         format_version: int = FORMAT_VERSION,
         quant_method: str = METHOD,
+        fuse_activations: bool = True,
         **unknown: object,
     ) -> None:
         if quant_method != METHOD:
@@ -43,7 +45,11 @@ class BlockSparseConfig(hf.QuantizationConfigMixin):
         if unknown:
             raise CheckpointError(
                 f"quantization_config has the unknown key {sorted(unknown)[0]!r}; the keys of format version "
-                f"{FORMAT_VERSION} are quant_method, format_version and modules"
+                f"{FORMAT_VERSION} are quant_method, format_version, modules and fuse_activations"
+            )
+        if not isinstance(fuse_activations, bool):
+            raise CheckpointError(
+                f"quantization_config.fuse_activations is {fuse_activations!r}; it must be true or false"
             )
         if not isinstance(modules, dict):
             raise CheckpointError(f"quantization_config.modules is {modules!r}; it must map module names to entries")
@@ -52,6 +58,7 @@ class BlockSparseConfig(hf.QuantizationConfigMixin):
         self.quant_method = METHOD  # type: ignore[assignment]  # a plain string is all that transformers needs
         self.format_version = format_version
         self.modules = modules
+        self.fuse_activations = fuse_activations
 
     def to_dict(self) -> dict[str, Any]:
         """Exactly what config.json holds."""
@@ -59,6 +66,7 @@ class BlockSparseConfig(hf.QuantizationConfigMixin):
             "quant_method": self.quant_method,
             "format_version": self.format_version,
             "modules": {name: dict(entry) for name, entry in self.modules.items()},
+            **({} if self.fuse_activations else {"fuse_activations": False}),
         }
 
 

@@ -5,6 +5,7 @@ here. That forward is taken to be the only caller of the two.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 
 from torch import Tensor, nn
 
@@ -44,13 +45,27 @@ def fuse_activations(model: nn.Module, only_transformers: bool = False) -> dict[
     module whose forward takes more than one argument or cannot be traced. Results differ by rounding alone: the
     activation sees the sum before that is rounded to the dtype.
     """
-    places = Counter(id(child) for module in model.modules() for child in module._modules.values())
     fused: dict[str, str] = {}
-    for parent_name, parent in list(model.named_modules()):
+    for parent_name, parent, by, name, activation in list(_fusible(model, only_transformers)):
+        parent.get_submodule(by).activation = activation  # type: ignore[assignment]
+        setattr(parent, name, Fused(parent.get_submodule(name), by))
+        fused[f"{parent_name}.{by}".lstrip(".")] = activation
+    return fused
+
+
+def is_left_unfused(model: nn.Module) -> bool:
+    """Whether loading the model's checkpoint would fuse activations, and the model has none fused."""
+    return not any(isinstance(m, Fused) for m in model.modules()) and any(_fusible(model, only_transformers=True))
+
+
+def _fusible(model: nn.Module, only_transformers: bool) -> Iterator[tuple[str, nn.Module, str, str, str]]:
+    """What `fuse_activations` would fuse: name of the parent, parent, names of layer and activation in it, function."""
+    places = Counter(id(child) for module in model.modules() for child in module._modules.values())
+    for parent_name, parent in model.named_modules():
         if type(parent) is nn.Sequential or (only_transformers and not hf.is_own(parent)):
             continue
         layers = {
-            name: child
+            name
             for name, child in parent.named_children()
             if isinstance(child, BlockSparseLinear) and places[id(child)] == 1 and _takes_activation(child)
         }
@@ -59,10 +74,7 @@ def fuse_activations(model: nn.Module, only_transformers: bool = False) -> dict[
             continue
         for by, name in sorted(pairs(parent)):
             if by in layers and name in activations:
-                layers[by].activation = activations[name]
-                setattr(parent, name, Fused(parent.get_submodule(name), by))
-                fused[f"{parent_name}.{by}".lstrip(".")] = activations[name]
-    return fused
+                yield parent_name, parent, by, name, activations[name]
 
 
 def unfuse_activations(model: nn.Module) -> None:

@@ -40,7 +40,7 @@ class BlockSparseModelPatcher:
     report = patcher.patch_model(model)   # in place
     model.save_pretrained("folder"); model = bsparse_hf.load("folder")
 
-    fuse_activations: whether patching ends with `bsparse_hf.fuse_activations`.
+    fuse_activations: whether patching, and loading what is saved of the model, fuses (`bsparse_hf.fuse_activations`).
     """
 
     def __init__(self, fuse_activations: bool = True) -> None:
@@ -79,11 +79,11 @@ class BlockSparseModelPatcher:
         layers = [_layer(step) for step in hf.progress(chosen, "block-sparse layers")]
         for step, layer in zip(chosen, layers, strict=True):
             put(model, step.site.names, layer)
+        fused = fuse_activations(model, only_transformers=True) if self.fuse_activations else {}
         if isinstance(model, PreTrainedModel):
             if any(step.site.tied for step in chosen):
                 hf.untie(model)
             attach(model, conv1d={step.site.names[0] for step in chosen if step.site.kind == "Conv1D"})
-        fused = fuse_activations(model, only_transformers=True) if self.fuse_activations else {}
         return replace(report, notes=(*report.notes, _fusion_note(fused))) if fused else report
 
     def _steps(self, model: nn.Module) -> list[_Step]:

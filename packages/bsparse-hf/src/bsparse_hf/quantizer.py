@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from bsparse_hf import _transformers as hf
 from bsparse_hf.config import METHOD, BlockSparseConfig, describe
-from bsparse_hf.fusion import check_activations, fuse_activations, unfuse_activations
+from bsparse_hf.fusion import check_activations, fuse_activations, is_left_unfused, unfuse_activations
 from bsparse_hf.survey import names_of_modules, put
 from bsparse_hf.verify import check_files, check_layers, check_shapes, check_skeleton
 from bsparse_torch import BlockSparseLinear
@@ -65,8 +65,9 @@ class BlockSparseQuantizer(hf.HfQuantizer):
             )
             _tensors_only(layer)
             put(model, names[id(dense)], layer)
-        # As patching does; and now, for the hooks of layers that get offloaded would prevent it.
-        fuse_activations(model, only_transformers=True)
+        if self.quantization_config.fuse_activations:
+            # As patching does; and now, for the hooks of layers that get offloaded would prevent it.
+            fuse_activations(model, only_transformers=True)
         self._shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
         # From here on this is an ordinary load: of "pre-quantized" files transformers would keep the dtype, whatever
         # the caller asked for. It also asks `param_needs_quantization` now, of each tensor.
@@ -133,6 +134,7 @@ def attach(model: PreTrainedModel, conv1d: Iterable[str] = ()) -> None:
         quantizer = BlockSparseQuantizer(BlockSparseConfig(modules={}))
     quantizer.conv1d.update(conv1d)
     quantizer.quantization_config.modules = describe(model)
+    quantizer.quantization_config.fuse_activations = not is_left_unfused(model)
     hf.attach_quantizer(model, quantizer)
     for layer in model.modules():
         if isinstance(layer, BlockSparseLinear):
