@@ -87,10 +87,22 @@ def test_the_table_of_cuda(block, density, least):
 
 def test_dense_is_preferred_where_the_table_says_so():
     high = pattern(0.9, 32)
-    assert gain.prefers_dense(high, 8192, torch.bfloat16, CUDA)
+    assert 64 < gain.dense_from(high, torch.bfloat16, CUDA) < 8192
     assert gain.predicted_gain(pattern(0.1, 16), 8192, torch.bfloat16, CUDA) < 1  # measured: 0.82
-    assert not gain.prefers_dense(high, 1, torch.bfloat16, CUDA)  # unpacking would take longer
-    assert not gain.prefers_dense(pattern(0.25, 64), 8192, torch.bfloat16, CUDA)
+    assert gain.dense_from(pattern(0.25, 64), torch.bfloat16, CUDA) == gain.NEVER
+    assert gain.dense_from(pattern(0.5, 16), torch.bfloat16, CUDA) == gain.FEW_TOKENS + 1
+
+
+def test_dense_begins_where_it_makes_up_for_unpacking():
+    high, machine = pattern(0.9, 32), gain.MACHINES["cuda"]
+    unpacking = 3 * high.rows * high.cols * 2 / machine.bytes
+
+    def dense_gains(tokens):
+        dense = tokens * high.rows * high.cols / machine.multiplications[torch.bfloat16] + machine.call
+        return dense / gain.predicted_gain(high, tokens, torch.bfloat16, CUDA) > dense + unpacking
+
+    least = gain.dense_from(high, torch.bfloat16, CUDA)
+    assert (dense_gains(least - 1), dense_gains(least)) == (False, True)
 
 
 def test_tiny_layers_gain_nothing():
@@ -100,7 +112,7 @@ def test_tiny_layers_gain_nothing():
 
 def test_what_no_kernel_serves_is_dense():
     assert gain.predicted_gain(pattern(0.1, 64), 64, torch.float64, CUDA) == 0
-    assert gain.prefers_dense(pattern(0.1, 64), 64, torch.float64, CUDA)
+    assert gain.dense_from(pattern(0.1, 64), torch.float64, CUDA) == 0
 
 
 def test_no_blocks_at_all():

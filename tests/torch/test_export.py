@@ -3,10 +3,11 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 from torch import nn
 
-from bsparse_torch import BlockSparseLinear
+from bsparse_torch import BlockSparseLinear, gain
 
 FRESH = """
 import sys, torch, bsparse_torch
@@ -36,6 +37,21 @@ def test_an_exported_program_takes_any_number_of_tokens():
     for tokens in (1, 2, 33):
         x = torch.randn(tokens, 45)
         torch.testing.assert_close(program.module()(x), model(x))
+
+
+@pytest.mark.parametrize(("most", "runs"), [(100, "bsparse.linear.default"), (1024, "aten.linear.default")])
+@pytest.mark.parametrize("strict", [False, True])
+def test_auto_decides_once_for_all_tokens(monkeypatch, most, runs, strict):
+    """The dense product, where tokens may be so many that it is faster."""
+    monkeypatch.setitem(gain.MACHINES, "cpu", gain.MACHINES["cpu"]._replace(break_even=((1, 0.87),)))
+    layer = BlockSparseLinear(48, 64, block=16, density=1.0, backend="auto")
+    assert 100 < gain.dense_from(layer.pattern, torch.float32, torch.device("cpu")) < 1024
+    shapes = ({0: torch.export.Dim("tokens", min=1, max=most)},)
+    program = torch.export.export(layer, (torch.randn(5, 48),), dynamic_shapes=shapes, strict=strict)
+    assert runs in {str(node.target) for node in program.graph.nodes}
+    for tokens in (1, most):
+        x = torch.randn(tokens, 48)
+        torch.testing.assert_close(program.module()(x), layer(x))
 
 
 def test_the_index_tensors_are_buffers_of_the_program():

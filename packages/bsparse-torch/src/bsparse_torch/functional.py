@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from bsparse_core import InvalidArgument
 from bsparse_torch import autograd, dispatch, gain, launch, ops
@@ -145,11 +146,18 @@ def _autocast(
 
 
 def _is_dense(backend: str, x: Tensor, values: Tensor, pattern: BlockPattern) -> bool:
-    """Whether the dense product runs."""
+    """Whether the dense product runs.
+
+    torch.compile makes a graph for each answer. An exported program has one for all tokens it may be given: the dense
+    product, unless none of them are enough.
+    """
     if backend == "dense":
         return True
     features = x.shape[-1] if x.dim() else 1
-    return gain.prefers_dense(pattern, x.numel() // max(features, 1), x.dtype, values.device)
+    tokens, least = x.numel() // max(features, 1), gain.dense_from(pattern, x.dtype, values.device)
+    if torch.compiler.is_exporting():
+        return not statically_known_true(tokens < least)
+    return tokens >= least
 
 
 def _dense(x: Tensor, values: Tensor, bias: Tensor | None, pattern: BlockPattern, activation: str | None) -> Tensor:

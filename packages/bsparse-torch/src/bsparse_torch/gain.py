@@ -6,6 +6,7 @@ The dense product takes what its arithmetic takes, or reading its weight where t
 takes density / break_even of that. Both take `call` seconds more, which is what makes tiny layers not worth it.
 """
 
+import sys
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from bsparse_torch.pattern import BlockPattern
 
 WORTHWHILE = 1.05  # a predicted gain over dense below this is not worth a block-sparse layer
 FEW_TOKENS = 64  # with so many or fewer the product waits for the weight
+NEVER = sys.maxsize
 
 
 class Machine(NamedTuple):
@@ -49,23 +51,36 @@ def predicted_gain(pattern: BlockPattern, tokens: int, dtype: torch.dtype, devic
 
     The meta device counts as the CPU.
     """
-    machine = MACHINES.get("cpu" if device.type == "meta" else device.type)
-    if machine is None or dtype not in machine.multiplications:
+    machine = _machine(dtype, device)
+    if machine is None:
         return 0.0
     dense = _dense_seconds(machine, pattern, tokens, dtype)
     sparse = dense * _share(machine, pattern, tokens) + machine.call
     return (dense + machine.call) / sparse if sparse else float("inf")
 
 
-def prefers_dense(pattern: BlockPattern, tokens: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the dense product is predicted to be faster, the time included that it takes to unpack the values."""
-    gain = predicted_gain(pattern, tokens, dtype, device)
-    if gain >= 1 or gain == 0:
-        return gain == 0
-    machine = MACHINES["cpu" if device.type == "meta" else device.type]
-    dense = _dense_seconds(machine, pattern, tokens, dtype) + machine.call
-    moved = 3 * pattern.rows * pattern.cols * dtype.itemsize  # zeros written, values read and written
-    return dense / gain > dense + moved / machine.bytes
+def dense_from(pattern: BlockPattern, dtype: torch.dtype, device: torch.device) -> int:
+    """The least number of tokens with which the dense product is predicted to be faster, NEVER where none is.
+
+    Its time includes unpacking the values; with few tokens nothing makes up for that.
+    """
+    machine = _machine(dtype, device)
+    if machine is None:
+        return 0
+    excess = _share(machine, pattern, FEW_TOKENS + 1) - 1
+    if excess <= 0:
+        return NEVER
+    weights = pattern.rows * pattern.cols
+    unpacking = 3 * weights * dtype.itemsize / machine.bytes  # zeros written, values read and written
+    if excess * _dense_seconds(machine, pattern, FEW_TOKENS + 1, dtype) > unpacking:
+        return FEW_TOKENS + 1
+    return int(unpacking / excess * machine.multiplications[dtype] / weights) + 1
+
+
+def _machine(dtype: torch.dtype, device: torch.device) -> Machine | None:
+    """None where no kernel serves this dtype on this device."""
+    machine = MACHINES.get("cpu" if device.type == "meta" else device.type)
+    return machine if machine is not None and dtype in machine.multiplications else None
 
 
 def _dense_seconds(machine: Machine, pattern: BlockPattern, tokens: int, dtype: torch.dtype) -> float:

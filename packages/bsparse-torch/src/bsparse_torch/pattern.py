@@ -74,7 +74,7 @@ class BlockPattern:
             "key": pattern.key,
             "row_offsets": row_offsets,
             "col_indices": col_indices,
-            "_keyed": torch.empty(pattern.key, 0, device="cpu"),
+            "_keyed": torch.empty(1, 0, device="cpu").expand(pattern.key, 0),
         }
         for name, field in fields.items():
             object.__setattr__(self, name, field)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bsparse_core import BsparseError
-from bsparse_torch.gain import WORTHWHILE, predicted_gain, prefers_dense
+from bsparse_torch.gain import WORTHWHILE, dense_from, predicted_gain
 from bsparse_torch.pattern import BlockPattern
 
 DENSE = "torch.nn.functional.linear, of the unpacked values"
@@ -21,7 +21,7 @@ def report(
     bias_dtype = None if bias is None else bias.dtype
     indices = 4 * (pattern.grid[0] + 1 + pattern.blocks)
     gain = predicted_gain(pattern, tokens, values.dtype, values.device)
-    dense = backend == "dense" or (backend == "auto" and prefers_dense(pattern, tokens, values.dtype, values.device))
+    dense = backend == "dense" or (backend == "auto" and tokens >= dense_from(pattern, values.dtype, values.device))
     return {
         "format": pattern.format,
         "block": pattern.block,
