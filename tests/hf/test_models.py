@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+import torch._dynamo.testing
 
 import bsparse_hf
 
@@ -72,3 +73,29 @@ def test_compiles_as_one_graph(make, patch, tokens):
     with torch.no_grad():
         expected = model(tokens).last_hidden_state
         torch.testing.assert_close(compiled(tokens).last_hidden_state, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("family", "head"), [("bert", "MaskedLM"), ("llama", "CausalLM")])
+def test_trains_as_one_graph(make, patch, tokens, family, head):
+    torch.compiler.reset()
+    model = make(family, f"For{head}")
+    patch(model)
+    twin = copy.deepcopy(model)
+    model.compile(fullgraph=True, backend="aot_eager")
+    for each in (model, twin):
+        each(input_ids=tokens)[0].square().mean().backward()
+    for (name, one), other in zip(model.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@torch.no_grad()
+def test_layers_compiled_one_by_one_share_two_graphs(make, patch, tokens):
+    torch.compiler.reset()
+    model = make("llama", num_hidden_layers=6)
+    patch(model)
+    expected = model(tokens, use_cache=False)[0]
+    graphs = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    for layer in model.layers:
+        layer.compile(fullgraph=True, backend=graphs)
+    torch.testing.assert_close(model(tokens, use_cache=False)[0], expected, rtol=1e-5, atol=1e-5)
+    assert graphs.frame_count == 2
