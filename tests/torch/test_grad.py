@@ -46,7 +46,9 @@ def test_gradcheck(operands, case, activation):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_equals_the_gradients_of_the_dense_layer(activation):
+@pytest.mark.parametrize("unfused", [(), ("cpu",)], ids=["fused", "unfused"])
+def test_equals_the_gradients_of_the_dense_layer(monkeypatch, activation, unfused):
+    monkeypatch.setattr(F, "_UNFUSED_IN_TRAINING", unfused)
     pattern = BlockPattern.random((50, 70), 0.4, (16, 8))
     x, values, bias = draw(pattern, (2, 5))
     y = F.block_sparse_linear(x, values, pattern, bias, activation)

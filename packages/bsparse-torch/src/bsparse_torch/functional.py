@@ -14,7 +14,11 @@ from bsparse_torch.pattern import BlockPattern
 __all__ = ["block_sparse_linear", "pack", "unpack"]
 
 BACKENDS = ("bsparse", "auto", "dense")
-_DENSE_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+# Where torch computes the activation in training, after the product. A CUDA product that also keeps what its activation
+# is computed from takes longer than both, and torch.compile fuses torch's activation with what follows: on an H200 with
+# 16384 tokens, from 768 to 3072 features in bf16, 265 us instead of 120.
+_UNFUSED_IN_TRAINING = ("cuda",)
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.nn.functional.relu,
     "gelu": torch.nn.functional.gelu,
     "gelu_tanh": lambda y: torch.nn.functional.gelu(y, approximate="tanh"),
@@ -36,7 +40,8 @@ def block_sparse_linear(
         x: [..., in_features], any strides; float32, float16, bfloat16, or on the CPU float64.
         values: [blocks, block_rows, block_cols], of x's dtype and on its device.
         bias: [out_features], of x's dtype or float32.
-        activation: None, "relu", "gelu", "gelu_tanh" or "silu"; fused into the product.
+        activation: None, "relu", "gelu", "gelu_tanh" or "silu"; computed in the same pass as the product, except in
+            training on CUDA.
         backend: "bsparse" multiplies the stored blocks. "dense" unpacks them and calls torch.nn.functional.linear.
             "auto" does that where it is predicted to be faster (gain.py).
 
@@ -85,6 +90,8 @@ def linear(
     if backend != "bsparse" and _is_dense(backend, x, values, pattern):
         return _dense(x, values, bias, pattern, activation)
     needs_grad = torch.is_grad_enabled() and _any_requires_grad(x, values, bias)
+    if needs_grad and activation is not None and device.type in _UNFUSED_IN_TRAINING:
+        return _ACTIVATIONS[activation](linear(x, values, bias, pattern, row_offsets, col_indices))
     if not needs_grad and dispatch.is_direct(x, values, bias) and values.shape == pattern.values_shape:
         ops.check_linear(x, values, bias, values.shape[0], (pattern.rows, pattern.cols))
         return launch.forward(x, values, bias, pattern.host, activation or "none", False)[0]
@@ -165,7 +172,7 @@ def _dense(x: Tensor, values: Tensor, bias: Tensor | None, pattern: BlockPattern
     ops.check_linear(x, values, bias, pattern.blocks, pattern.shape)
     bias = None if bias is None else bias.to(x.dtype)
     y = torch.nn.functional.linear(x, unpack(values, pattern), bias)
-    return y if activation is None else _DENSE_ACTIVATIONS[activation](y)
+    return y if activation is None else _ACTIVATIONS[activation](y)
 
 
 def _any_requires_grad(x: Tensor, values: Tensor, bias: Tensor | None) -> bool:
