@@ -4,20 +4,24 @@
     python tests/bench/bench_models.py --what decode --models llama-3.1-8b --densities 0.1 --blocks 128x128
 
 transformers' models at the shapes of real ones, with random weights and few layers (--layers), without the head that
-turns hidden states into words. bsparse_hf patches every projection of attention and MLP. Each row is timed as CUDA
-graphs, in turn with the dense model and in two power states (gpu_timing.py), and eagerly. `error` is the distance of
-the patched model's output from that of the same values multiplied dense, in the same dtype.
+turns hidden states into words. bsparse_hf patches every projection of attention and MLP. Both models get the same
+treatments, each captured in CUDA graphs and timed in turn in two power states (gpu_timing.py): as they are ("graph"),
+compiled by torch.compile ("compiled"), and called eagerly. The judged ratio is that of the treatment which serves the
+dense model best. `error` is the distance of the patched model's output from that of the same values multiplied dense,
+in the same dtype.
 """
 
 import argparse
 import copy
 import sys
+import time
 from pathlib import Path
 
 import torch
 from gpu_timing import Variant, card, race
 from report import environment, write_jsonl
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel, StaticCache
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, BertConfig, BertModel, LlamaConfig, LlamaModel, StaticCache
 from transformers.utils import logging
 
 import bsparse_core as bc
@@ -33,7 +37,29 @@ BERT_LAYERS = r"encoder\.layer\.\d+\.(attention\.(self\.(query|key|value)|output
 PROMPTS, BATCHES, CONTEXT = (4096, 16384), (1, 16), 512
 BERT_BATCH, BERT_LENGTH = 128, 128
 WHAT = ("prefill", "decode", "train")
-TARGETS = {("prefill", 0.1): 2.8, ("decode", 0.1): 2.2, ("train", 0.25): 2.0}  # over dense, as CUDA graphs
+TARGETS = {("prefill", 0.1): 2.8, ("decode", 0.1): 2.2, ("train", 0.25): 2.0}  # over dense
+TREATMENTS = ("compiled", "graph", "eager")
+
+
+def attention(module, query, key, value, mask, scaling=None, **rest):
+    """Of [batch, heads, tokens, features], without what transformers' sdpa adds where a model is compiled or captured.
+
+    That is a mask that masks nothing, or what is_causal says better, and copies of keys and values for each head of a
+    group: with one token, the heads of a group are rows of one product.
+    """
+    batch, heads, tokens, features = query.shape
+    if tokens == 1:
+        rows = query.view(batch, key.shape[1], -1, features)
+        y = scaled_dot_product_attention(rows, key, value, mask, scale=scaling)  # [batch, groups, heads of one, .]
+        return y.reshape(batch, 1, heads, features), None
+    grouped = key.shape[1] != heads
+    y = scaled_dot_product_attention(
+        query, key, value, mask, is_causal=module.is_causal, scale=scaling, enable_gqa=grouped
+    )
+    return y.transpose(1, 2), None
+
+
+AttentionInterface.register("bench", attention)
 
 
 def llama(name, layers):
@@ -46,14 +72,14 @@ def llama(name, layers):
         num_hidden_layers=layers,
         vocab_size=1024,
         max_position_embeddings=max(PROMPTS),
-        attn_implementation="sdpa",
+        attn_implementation="bench",
     )
     with torch.device("cuda"):
         return LlamaModel(config).to(torch.bfloat16).eval().requires_grad_(False)
 
 
 def bert():
-    config = BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="sdpa")
+    config = BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="bench")
     with torch.device("cuda"):
         return BertModel(config, add_pooling_layer=False).to(torch.bfloat16)
 
@@ -87,12 +113,14 @@ def decode(model, batch):
     words, position = ids(batch, 1), torch.tensor([CONTEXT // 2], device="cuda")
     cache = StaticCache(config=model.config, max_cache_len=CONTEXT)
     with torch.no_grad():
-        model(input_ids=ids(batch, CONTEXT // 2), past_key_values=cache, use_cache=True)
+        uncompiled(model)(input_ids=ids(batch, CONTEXT // 2), past_key_values=cache, use_cache=True)
     mask = torch.ones(batch, CONTEXT // 2 + 1, dtype=torch.bool, device="cuda")
     mask = torch.nn.functional.pad(mask, (0, CONTEXT // 2 - 1))[:, None, None, :]  # bool [batch, 1, 1, CONTEXT]
+    lengths = [layer.cumulative_length for layer in cache.layers]
+    starts = [length.clone() for length in lengths]
 
     def run():
-        _rewind(cache)
+        torch._foreach_copy_(lengths, starts)  # every step writes the same place, so that all cost the same
         with torch.no_grad():
             return model(
                 input_ids=words,
@@ -105,43 +133,55 @@ def decode(model, batch):
     return run
 
 
-def _rewind(cache):
-    """Every step writes the same place, so that any number of steps costs the same."""
-    for layer in cache.layers:
-        length = getattr(layer, "cumulative_length", None)
-        if isinstance(length, torch.Tensor):
-            length.fill_(CONTEXT // 2)
-        elif length is not None:
-            layer.cumulative_length = CONTEXT // 2
-
-
 def train(model):
-    """Forward, backward and AdamW."""
+    """Forward, backward and AdamW, from the gradient that a head would send."""
     words = ids(BERT_BATCH, BERT_LENGTH)
+    upstream = torch.randn(BERT_BATCH, BERT_LENGTH, model.config.hidden_size, device="cuda", dtype=model.dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True, capturable=True)
 
     def run():
         optimizer.zero_grad(set_to_none=True)
         output = model(input_ids=words).last_hidden_state
-        output.float().square().mean().backward()
+        output.backward(upstream)
         optimizer.step()
         return output
 
     return run
 
 
-def variants(name, run):
-    """Its graph, where it can be captured, and eager calls; the reason where it cannot."""
-    found = [Variant(name, lambda i: run(), calls=3), Variant(f"{name}_eager", lambda i: run(), calls=3, eager=True)]
-    for _ in range(3):  # plans, kernels and the optimizer's state are made before a capture
-        run()
-    found[1].prepare()
-    try:
-        found[0].prepare()
-    except RuntimeError as error:
+def compiled(model):
+    """Llama as a whole; BERT layer by layer, which is quicker: all layers share what is compiled."""
+    if isinstance(model, LlamaModel):
+        return torch.compile(model, dynamic=False)
+    twin = copy.deepcopy(model)
+    for module in (twin.embeddings, *twin.encoder.layer):
+        module.compile()
+    return twin
+
+
+def uncompiled(model):
+    return getattr(model, "_orig_mod", model)
+
+
+def variants(name, model, make, treatments):
+    """Each treatment of a model, ready to be timed; reasons why others are not, and the seconds of compilation."""
+    found, reasons, seconds = [], [], 0.0
+    for treatment in treatments:
+        torch.compiler.reset()  # what was captured before needs it no more
+        start = time.perf_counter()
+        run = make(compiled(model) if treatment == "compiled" else model)
+        for _ in range(3):  # plans, kernels and the optimizer's state are made before a capture
+            run()
         torch.cuda.synchronize()
-        return found[1:], str(error).splitlines()[0]
-    return found, ""
+        seconds += time.perf_counter() - start if treatment == "compiled" else 0
+        variant = Variant(f"{name} {treatment}", lambda i, run=run: run(), calls=3, eager=treatment == "eager")
+        try:
+            variant.prepare()
+            found.append(variant)
+        except RuntimeError as error:
+            torch.cuda.synchronize()
+            reasons.append(f"{name} {treatment}: {str(error).splitlines()[0]}")
+    return found, reasons, seconds
 
 
 def error(model, run):
@@ -158,27 +198,32 @@ def error(model, run):
 
 def measure(model, layers, what, make, size, arguments):
     """Rows of one workload: each density and block beside the dense model."""
-    dense, reason = variants("dense", make(model))
+    dense, reasons, dense_seconds = variants("dense", model, make, arguments.treatments)
     rows = []
     for density in arguments.densities:
         for block in arguments.blocks:
             sparse = patched(model, layers, density, tuple(int(n) for n in block.split("x")))
-            run = make(sparse)
             row = {"what": what, "size": size, "density": density, "block": block}
-            row["error"] = None if what == "train" else error(sparse, run)
-            ours, why = variants("bsparse", run)
+            row["error"] = None if what == "train" else error(sparse, make(sparse))
+            ours, more, seconds = variants("bsparse", sparse, make, arguments.treatments)
             hot, cool = race([*dense, *ours], arguments.hot, arguments.cool)
-            row |= {"hot_ms": hot, "cool_ms": cool, "no_graph": reason or why, "card": card(ours[0])}
-            graphs = "dense" in hot and "bsparse" in hot
-            row["ratio"] = {"eager": hot["dense_eager"] / hot["bsparse_eager"]}
-            for state, times in (("hot", hot), ("cool", cool)):
-                if graphs and times:
-                    row["ratio"][state] = times["dense"] / times["bsparse"]
+            row |= {"hot_ms": hot, "cool_ms": cool, "compile_s": {"dense": dense_seconds, "bsparse": seconds}}
+            row |= {"not_timed": [*reasons, *more], "card": card(ours[0])}
+            row["ratios"] = {"hot": ratios(hot), "cool": ratios(cool)}
+            row["judged"] = min(row["ratios"]["hot"], key=lambda treatment, hot=hot: hot[f"dense {treatment}"])
             rows.append(row)
-            print(what, size, density, block, row["ratio"], row["error"], row["no_graph"], file=sys.stderr, flush=True)
-            del sparse, run, ours
+            print(
+                what, size, density, block, row["ratios"], row["error"], row["not_timed"], file=sys.stderr, flush=True
+            )
+            del sparse, ours
             torch.cuda.empty_cache()
     return rows
+
+
+def ratios(times):
+    """By treatment, where both were timed."""
+    both = (t for t in TREATMENTS if f"dense {t}" in times and f"bsparse {t}" in times)
+    return {t: times[f"dense {t}"] / times[f"bsparse {t}"] for t in both}
 
 
 def workloads(arguments):
@@ -195,30 +240,31 @@ def workloads(arguments):
 
 
 def table(rows):
-    lines = ["| what | density | block | dense ms | bsparse ms | hot | cool | eager | at least | | error |"]
-    lines.append("|---|---|---|---|---|---|---|---|---|---|---|")
+    titles = ["what", "density", "block", "judged", "dense ms", "bsparse ms", "hot", "cool", "at least", ""]
+    lines = [titles + [f"{treatment} hot" for treatment in TREATMENTS] + ["error"]]
+    lines.append(["---"] * len(lines[0]))
     for row in rows:
-        ratio, ms = row["ratio"], row["hot_ms"]
+        hot, cool, judged = row["ratios"]["hot"], row["ratios"]["cool"], row["judged"]
         least = TARGETS.get((row["what"], row["density"]))
-        reached = ratio.get("hot", ratio["eager"])
-        verdict = "" if least is None else "met" if reached >= least else "MISSED"
-        times = (ms.get(name, ms[f"{name}_eager"]) for name in ("dense", "bsparse"))
-        cells = [f"{row['what']}, {row['size']}", row["density"], row["block"], *(f"{time:.3f}" for time in times)]
-        cells += [f"{ratio[state]:.2f}x" if state in ratio else "" for state in ("hot", "cool", "eager")]
-        cells += [f"{least}x" if least else "", verdict, "" if row["error"] is None else f"{row['error']:.1e}"]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(
-        [*lines, *sorted({f"no graph, {row['size']}: {row['no_graph']}" for row in rows if row["no_graph"]})]
-    )
+        verdict = "" if least is None else "met" if hot[judged] >= least else "MISSED"
+        cells = [f"{row['what']}, {row['size']}", row["density"], row["block"], judged]
+        cells += [f"{row['hot_ms'][f'{name} {judged}']:.3f}" for name in ("dense", "bsparse")]
+        cells += [f"{hot[judged]:.2f}x", f"{cool[judged]:.2f}x" if judged in cool else ""]
+        cells += [f"{least}x" if least else "", verdict]
+        cells += [f"{hot[treatment]:.2f}x" if treatment in hot else "" for treatment in TREATMENTS]
+        lines.append([*cells, "" if row["error"] is None else f"{row['error']:.1e}"])
+    text = ["| " + " | ".join(map(str, line)) + " |" for line in lines]
+    return "\n".join([*text, *sorted({f"{row['size']}, {reason}" for row in rows for reason in row["not_timed"]})])
 
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    choices = {"what": WHAT, "models": tuple(LLAMAS), "prompts": PROMPTS, "batches": BATCHES, "densities": (0.1, 0.25)}
+    choices = {"treatments": TREATMENTS, "what": WHAT, "models": tuple(LLAMAS)}
+    choices |= {"prompts": PROMPTS, "batches": BATCHES, "densities": (0.1, 0.25)}
     for name, values in choices.items():
         parser.add_argument(f"--{name}", nargs="+", type=type(values[0]), choices=values, default=list(values))
     parser.add_argument("--blocks", nargs="+", default=["128x128", "64x64"])
-    parser.add_argument("--layers", type=int, default=3, help="of Llama; BERT has its twelve")
+    parser.add_argument("--layers", type=int, default=4, help="of Llama; BERT has its twelve")
     parser.add_argument("--hot", type=int, default=5, help="rounds without a pause")
     parser.add_argument("--cool", type=int, default=3, help="rounds with 40 ms of idling before each replay")
     parser.add_argument("--commit", help="of these sources, where git does not tell")
