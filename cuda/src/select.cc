@@ -6,9 +6,11 @@ std::vector<Kind> candidates(const Plan &plan, int arch) {
     const bsparse_plan_desc &desc = plan.desc;
     std::vector<Kind> kinds;
     const bool half = desc.dtype == BSPARSE_BF16 || desc.dtype == BSPARSE_F16;
+    // wgmma takes f32 as TF32 alone, and only as spmm has its operands.
+    const bool tf32 = desc.dtype == BSPARSE_F32 && (desc.flags & BSPARSE_ALLOW_TF32) != 0 && desc.op == BSPARSE_SPMM;
     const bool forced = (desc.flags & BSPARSE_FORCE_SM80) != 0;
-    if (half && !forced && plan.pattern.blocks > 0) { // without blocks there is nothing to multiply fast
-        if (desc.op == BSPARSE_SPMM) {
+    if ((half || tf32) && !forced && plan.pattern.blocks > 0) { // without blocks there is nothing to multiply fast
+        if (half && desc.op == BSPARSE_SPMM) {
             kinds.push_back(Kind::kDecode);
         }
         if (arch == 90) { // wgmma: these instructions exist on Hopper alone, not on what follows it

@@ -35,6 +35,13 @@ void test_before_and_after_hopper() {
     }
 }
 
+void test_tf32_where_it_is_allowed() {
+    CHECK((of(BSPARSE_SPMM, BSPARSE_F32, 90, BSPARSE_ALLOW_TF32) == Kinds{Kind::kSm90, Kind::kSm80}));
+    CHECK((of(BSPARSE_SPMM, BSPARSE_F32, 80, BSPARSE_ALLOW_TF32) == Kinds{Kind::kSm80}));
+    CHECK((of(BSPARSE_SPMM_T, BSPARSE_F32, 90, BSPARSE_ALLOW_TF32) == Kinds{Kind::kSm80}));
+    CHECK((of(BSPARSE_SDDMM, BSPARSE_F32, 90, BSPARSE_ALLOW_TF32) == Kinds{Kind::kSm80}));
+}
+
 void test_always_sm80() {
     CHECK((of(BSPARSE_SPMM, BSPARSE_F32, 90) == Kinds{Kind::kSm80}));
     CHECK((of(BSPARSE_SPMM, BSPARSE_BF16, 90, BSPARSE_FORCE_SM80) == Kinds{Kind::kSm80}));
@@ -51,6 +58,7 @@ void test_few_tokens() {
 int main() {
     test_hopper();
     test_before_and_after_hopper();
+    test_tf32_where_it_is_allowed();
     test_always_sm80();
     test_few_tokens();
     return 0;

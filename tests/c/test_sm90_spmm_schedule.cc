@@ -55,9 +55,10 @@ void check_order(const std::vector<int> &masks, const int32_t (&only)[2]) {
     }
 }
 
-void check_pieces(const Pattern &pattern, bool transposed) {
-    CHECK(has_schedule(pattern, transposed));
-    const Schedule schedule = make_schedule(pattern, transposed, kMultiprocessors);
+void check_pieces(const Pattern &pattern, bool transposed, int32_t line = kLineOf16Bits) {
+    CHECK(has_schedule(pattern, transposed, line));
+    const Schedule schedule = make_schedule(pattern, transposed, kMultiprocessors, line);
+    CHECK(schedule.depth <= line);
     const auto *tiles = reinterpret_cast<const Tile *>(schedule.words.data());
     const auto *steps = reinterpret_cast<const Step *>(schedule.words.data() + schedule.steps_offset);
     std::set<int64_t> missing =
@@ -80,7 +81,7 @@ void check_pieces(const Pattern &pattern, bool transposed) {
                     continue;
                 }
                 const int32_t col = strip == 0 ? step.cols & 0xFFFF : step.cols >> 16;
-                const int64_t value = int64_t{step.row[strip]} * value_width(pattern) + col;
+                const int64_t value = int64_t{step.row[strip]} * value_width(pattern, line) + col;
                 const Place place{tile->output[strip], step.input};
                 CHECK(place_of(pattern, value) == (transposed ? Place{place.second, place.first} : place));
                 CHECK(missing.erase(value) == 1);
@@ -102,6 +103,14 @@ void test_every_piece_once() {
     check_pieces(random_pattern(900, 900, 128, 32, 0.2), false);
     check_pieces(random_pattern(900, 900, 64, 16, 0.2), false);
     check_pieces(random_pattern(900, 900, 48, 128, 0.2), true);
+}
+
+void test_every_piece_of_f32_once() {
+    for (const int32_t width : {16, 32, 64, 96, 128}) {
+        check_pieces(random_pattern(1000, 900, 64, width, 0.3), false, kLineOf32Bits);
+        check_pieces(random_pattern(900, 900, 128, width, 0.3), false, kLineOf32Bits);
+    }
+    CHECK(!has_schedule(random_pattern(512, 512, 64, 48, 0.5), false, kLineOf32Bits)); // neither 32 deep nor on end
 }
 
 // Walks the lists as the kernel does: the units of so many groups, each once.
@@ -199,6 +208,7 @@ void test_what_it_takes() {
 
 int main() {
     test_every_piece_once();
+    test_every_piece_of_f32_once();
     test_every_unit_once();
     test_workers_share_the_load();
     test_few_tokens_get_small_tiles();

@@ -9,10 +9,11 @@ FAMILIES = {"auto": 0, "sm80": int(bc.Flags.FORCE_SM80)}
 SHOWN = 25  # lines of one test; the rest are counted
 
 
-def judge(products, cuda, cpu):
+def judge(products, cuda, cpu, arithmetic="tensor"):
     """Checks each product on the device against the oracle and against the CPU backend.
 
-    products: (label, Dense or Sampled) pairs. Fails once, at the end, with a line for each that was wrong.
+    products: (label, Dense or Sampled) pairs. arithmetic: see tolerances.py. Fails once, at the end, with a line for
+    each that was wrong.
     """
     wrong, run = [], 0
     for label, wanted in products:
@@ -20,7 +21,7 @@ def judge(products, cuda, cpu):
         kernel = "no kernel"
         try:
             kernel = wanted.plan(cuda).kernel(wanted.case.tokens)
-            wanted.check(cuda, DeviceMemory(), beside=cpu)
+            wanted.check(cuda, DeviceMemory(arithmetic), beside=cpu)
         except (AssertionError, ValueError, RuntimeError) as error:
             wrong.append(f"{label} [{kernel}]: {type(error).__name__}: {str(error).splitlines()[0]}")
             if isinstance(error, RuntimeError) and not isinstance(error, bc.Unsupported):

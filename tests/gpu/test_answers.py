@@ -47,6 +47,14 @@ def test_a_plan_names_its_kernel(op, flags):
         assert not flags or ".sm80" in plan.kernel(tokens)
 
 
+@with_device
+@pytest.mark.parametrize("op", ["spmm", "spmm_t", "sddmm"])
+@pytest.mark.parametrize("flags", [0, int(bc.Flags.FORCE_SM80)])
+def test_a_kernel_of_tf32_is_named_so(op, flags):
+    plan = bc.Plan(bc.Context("cuda"), pattern(), op=op, dtype="f32", flags=flags | int(bc.Flags.ALLOW_TF32))
+    assert ".tf32.sm" in plan.kernel(256)
+
+
 @pytest.mark.parametrize("op", ["spmm", "spmm_t", "sddmm"])
 def test_the_cpu_backend_of_the_same_library_serves(op):
     assert bc.Plan(bc.Context("cpu"), pattern(), op=op, dtype="f32").kernel(1).startswith("cpu.")

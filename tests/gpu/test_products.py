@@ -12,8 +12,6 @@ from core.products import OPS, product
 from gpu.judge import FAMILIES, judge
 from gpu.memory import DeviceMemory
 
-import bsparse_core as bc
-
 DTYPES = ("bf16", "f16", "f32")
 HEIGHTS, WIDTHS = (16, 32, 64, 128, 256), (16, 32, 64, 128)
 TOKENS = (1, 7, 64, 100, 520)
@@ -176,14 +174,6 @@ def test_sddmm_accumulates(cuda, cpu, dtype, family):
         cuda,
         cpu,
     )
-
-
-@ops
-def test_low_precision_is_allowed_where_the_flag_says_so(cuda, op):
-    """ALLOW_TF32 may be less exact, within what one TF32 product costs."""
-    for case in (ragged((64, 64), 100), ragged((128, 64), 520), ragged((32, 32), 7)):
-        wanted = product(case, op, "f32", flags=int(bc.Flags.ALLOW_TF32))
-        wanted.check(cuda, DeviceMemory(arithmetic="tf32"))
 
 
 @ops

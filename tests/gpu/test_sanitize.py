@@ -12,6 +12,8 @@ from gpu.judge import FAMILIES
 from gpu.memory import DeviceMemory
 from gpu.test_products import ragged
 
+import bsparse_core as bc
+
 SHAPES = (
     ((128, 64), 100),
     ((64, 64), 300),
@@ -37,6 +39,12 @@ def test_bf16(cuda, op, family):
 def test_f32(cuda, op):
     for block, tokens in SHAPES[1:3]:
         check(cuda, op, "f32", block, tokens)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_tf32(cuda, op):
+    for block, tokens in (SHAPES[0], SHAPES[1], ((64, 16), 300)):
+        check(cuda, op, "f32", block, tokens, flags=int(bc.Flags.ALLOW_TF32))
 
 
 def test_few_tokens(cuda):

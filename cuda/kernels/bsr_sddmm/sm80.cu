@@ -34,7 +34,7 @@ class SddmmSm80 final : public Family {
 public:
     SddmmSm80(const Plan &plan, const DeviceFacts &device)
         : plan_(plan), multiprocessors_(device.multiprocessors), stage_tokens_(128 / dtype_bytes(plan.desc.dtype)),
-          aligned_kernel_(aligned_kernel(plan)), name_(std::string("cuda.bsr_sddmm.") + dtype_name(plan.desc.dtype) +
+          aligned_kernel_(aligned_kernel(plan)), name_(std::string("cuda.bsr_sddmm.") + arithmetic_name(plan) +
                                                        ".sm80" + (aligned_kernel_ == SddmmKernel::kAny ? ".any" : "")) {
         const std::vector<SddmmTile> aligned = sddmm_tiles(plan.pattern, tile_rows(aligned_kernel_));
         const std::vector<SddmmTile> any = sddmm_tiles(plan.pattern, tile_rows(SddmmKernel::kAny));

@@ -40,8 +40,8 @@ public:
           has_pieces_(plan.desc.b_order == BSPARSE_COL_MAJOR && spmm_has_pieces(plan)),
           pieces_(schedule_, has_pieces_ ? spmm_pieces_schedule(plan) : SpmmSchedule{}),
           parts_(schedule_, spmm_parts_schedule(plan)),
-          name_(std::string(transposed_ ? "cuda.bsr_spmm_t." : "cuda.bsr_spmm.") + dtype_name(plan.desc.dtype) +
-                ".sm80" + (has_pieces_ ? "" : ".any")) {}
+          name_(std::string(transposed_ ? "cuda.bsr_spmm_t." : "cuda.bsr_spmm.") + arithmetic_name(plan) + ".sm80" +
+                (has_pieces_ ? "" : ".any")) {}
 
     const std::string &name(int64_t) const override { return name_; }
     bool serves(const bsparse_args &) const override { return true; }

@@ -1,5 +1,6 @@
 // The sm_90 family of spmm and spmm_t: bf16 and f16, blocks of a multiple of 64 outputs and 16 inputs, and
-// spmm of 32x32 blocks.
+// spmm of 32x32 blocks. Of f32 as TF32, where the caller allows it, spmm alone and no 32x32 blocks: wgmma takes both of
+// its operands K-major only.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -17,17 +18,19 @@ namespace {
 
 using namespace spmm_sm90;
 
+int32_t line_of(const Plan &plan) { return plan.desc.dtype == BSPARSE_F32 ? kLineOf32Bits : kLineOf16Bits; }
+
 class SpmmSm90 final : public Family {
 public:
     SpmmSm90(const Plan &plan, const DeviceFacts &device)
-        : plan_(plan), transposed_(plan.desc.op == BSPARSE_SPMM_T),
+        : plan_(plan), transposed_(plan.desc.op == BSPARSE_SPMM_T), line_(line_of(plan)),
           order_(has_merge_schedule(plan.pattern, transposed_)
                      ? make_merge_schedule(plan.pattern, device.multiprocessors)
-                     : make_schedule(plan.pattern, transposed_, device.multiprocessors)) {
+                     : make_schedule(plan.pattern, transposed_, device.multiprocessors, line_)) {
         schedule_ = std::move(order_.words);
         for (size_t way = 0; way < order_.lists.size(); ++way) {
             const Coverage &coverage = order_.lists[way].coverage;
-            names_[way] = std::string("cuda.bsr_spmm") + (transposed_ ? "_t." : ".") + dtype_name(plan.desc.dtype) +
+            names_[way] = std::string("cuda.bsr_spmm") + (transposed_ ? "_t." : ".") + arithmetic_name(plan) +
                           ".sm90.128x" + std::to_string(coverage.tokens) +
                           (coverage.cluster > 1 ? "x" + std::to_string(coverage.cluster) : "");
         }
@@ -37,7 +40,7 @@ public:
 
     bool serves(const bsparse_args &args) const override {
         const bsparse_dtype dtype = plan_.desc.dtype;
-        return can_map(dtype, args.b, args.ldb) && can_map(dtype, args.s_values, value_width(plan_.pattern)) &&
+        return can_map(dtype, args.b, args.ldb) && can_map(dtype, args.s_values, value_width(plan_.pattern, line_)) &&
                args.tokens < std::numeric_limits<int32_t>::max() / 2;
     }
 
@@ -62,7 +65,8 @@ private:
     }
 
     KernelChoice choose(int way, bool staged) const {
-        const auto choose_as = plan_.desc.dtype == BSPARSE_BF16 ? choose_bf16 : choose_f16;
+        const bsparse_dtype dtype = plan_.desc.dtype;
+        const auto choose_as = dtype == BSPARSE_BF16 ? choose_bf16 : dtype == BSPARSE_F16 ? choose_f16 : choose_tf32;
         return choose_as(
             {order_.merged, order_.depth, transposed_, order_.paired, order_.lists[way].coverage.tokens, staged});
     }
@@ -77,8 +81,9 @@ private:
         Arguments a;
         map_operands(args, coverage.tokens, a);
         if (!staged) {
+            const bool f32 = plan_.desc.dtype == BSPARSE_F32;
             a.output_map = make_tensor_map({plan_.desc.dtype, args.d, outputs, args.tokens, args.ldd},
-                                           order_.merged ? kStrip / 2 : kStrip, kStoredTokens);
+                                           order_.merged || f32 ? kStrip / 2 : kStrip, f32 ? 32 : 64);
         }
         a.tiles = reinterpret_cast<const int4 *>(run.schedule);
         a.steps = reinterpret_cast<const int4 *>(run.schedule + order_.steps_offset);
@@ -98,23 +103,25 @@ private:
     void map_operands(const bsparse_args &args, int tokens, Arguments &a) const {
         const Pattern &pattern = plan_.pattern;
         const bsparse_dtype dtype = plan_.desc.dtype;
-        const MapMatrix inputs{dtype, args.b, transposed_ ? pattern.rows : pattern.cols, args.tokens, args.ldb};
+        const bool to_tf32 = dtype == BSPARSE_F32; // wgmma would cut off what TF32 lacks
+        const MapMatrix inputs{dtype,       args.b,   transposed_ ? pattern.rows : pattern.cols,
+                               args.tokens, args.ldb, to_tf32};
         a.input_map = make_tensor_map(inputs, order_.depth, tokens);
         if (order_.merged) {
             a.narrow_map = make_tensor_map(inputs, order_.depth / 2, tokens);
         }
-        const int64_t width = value_width(pattern);
+        const int64_t width = value_width(pattern, line_);
         const int64_t elements = pattern.blocks * pattern.block_rows * pattern.block_cols;
-        const MapMatrix values{dtype, args.s_values, width, elements / width, width};
-        a.value_map = make_tensor_map(values, 64, value_lines());
+        const MapMatrix values{dtype, args.s_values, width, elements / width, width, to_tf32};
+        a.value_map = make_tensor_map(values, line_, value_lines());
     }
 
-    // Of the box of a piece of S, whose lines are of 64 elements.
+    // Of the box of a piece of S, whose lines are of 128 bytes.
     int value_lines() const {
         if (order_.merged) {
             return kMergeLines;
         }
-        return transposed_ ? order_.depth : kStrip * order_.depth / 64;
+        return transposed_ ? order_.depth : kStrip * order_.depth / line_;
     }
 
     // The first units go to a worker each: with few of them, the last workers have none.
@@ -123,27 +130,31 @@ private:
         return static_cast<int>(std::min<int64_t>(a.workers, groups * order_.tiles));
     }
 
-    static constexpr int kStoredTokens = 64; // of a box of D
-    static constexpr int kMostWays = 3;      // of covering the tokens
+    static constexpr int kMostWays = 3; // of covering the tokens
 
     const Plan &plan_;
     const bool transposed_;
+    const int32_t line_;
     Schedule order_; // its words are in schedule_
     std::string names_[kMostWays]; // for each of order_.lists
     const Launcher launcher_;
 };
 
-bool takes(const Pattern &pattern, bool transposed) {
-    return has_schedule(pattern, transposed) || has_merge_schedule(pattern, transposed);
+bool takes(const Plan &plan) {
+    const bool transposed = plan.desc.op == BSPARSE_SPMM_T;
+    if (plan.desc.dtype == BSPARSE_F32) {
+        return (plan.desc.flags & BSPARSE_ALLOW_TF32) != 0 && !transposed &&
+               has_schedule(plan.pattern, transposed, line_of(plan));
+    }
+    return has_schedule(plan.pattern, transposed) || has_merge_schedule(plan.pattern, transposed);
 }
 
 } // namespace
 
 std::unique_ptr<Family> make_spmm_sm90(const Plan &plan, const DeviceFacts &device) {
     const bsparse_plan_desc &desc = plan.desc;
-    const bool half = desc.dtype == BSPARSE_BF16 || desc.dtype == BSPARSE_F16;
-    if (device.arch != 90 || !half || desc.b_order != BSPARSE_COL_MAJOR || desc.d_order != BSPARSE_COL_MAJOR ||
-        plan.pattern.blocks == 0 || !takes(plan.pattern, desc.op == BSPARSE_SPMM_T)) {
+    if (device.arch != 90 || desc.dtype == BSPARSE_F64 || desc.b_order != BSPARSE_COL_MAJOR ||
+        desc.d_order != BSPARSE_COL_MAJOR || plan.pattern.blocks == 0 || !takes(plan)) {
         return nullptr;
     }
     return std::make_unique<SpmmSm90>(plan, device);

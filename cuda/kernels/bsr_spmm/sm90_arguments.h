@@ -37,11 +37,12 @@ struct Variant {
     int depth;       // 16, 32, 64, as in Schedule
     bool transposed; // spmm_t
     bool paired;     // as in Schedule
-    int tokens;      // of a thread block: 256; 128 at depth 64 only
+    int tokens;      // of a thread block: 256; 128 at depths of 128 bytes only
     bool staged;     // for beta * C, aux, another dtype of D than that of S, and any alignment of C, D and aux
 };
 
 KernelChoice choose_bf16(const Variant &variant); // sm90_bf16.cu
 KernelChoice choose_f16(const Variant &variant);  // sm90_f16.cu
+KernelChoice choose_tf32(const Variant &variant); // sm90_tf32.cu: of f32, depths 16 and 32, neither merged nor spmm_t
 
 } // namespace bsparse::gpu::spmm_sm90

@@ -38,8 +38,8 @@ __device__ __forceinline__ float2 unpack(__half, uint32_t pair) {
     return __half22float2(*reinterpret_cast<const __half2 *>(&pair));
 }
 
-// activate() within 5e-5 of its value, which is little beside the rounding to 16 bits that follows, in a few
-// instructions and without calls, which products in flight would not allow.
+// activate() within 5e-5 of its value, which is little beside the rounding to 16 bits that follows, or to TF32 that
+// came before, in a few instructions and without calls, which products in flight would not allow.
 template <bsparse_epilogue kActivation> __device__ __forceinline__ float activate_quickly(float x) {
     if constexpr (kActivation == BSPARSE_EPILOGUE_GELU) {
         // x Phi(x) = max(x, 0) - |x| / 2 erfc(|x| / sqrt(2)); erfc(z) = exp(-z^2) Q(1 / (1 + 0.54 z)), Q fitted to the

@@ -9,6 +9,7 @@
 #include "../common/wgmma.cuh"
 #include "sm90_arguments.h"
 #include "sm90_epilogue.cuh"
+#include "sm90_outgoing_f32.cuh"
 #include "sm90_units.cuh"
 
 namespace bsparse::gpu::spmm_sm90 {
@@ -23,7 +24,7 @@ template <class T_, int kDepth_, bool kTransposed_, bool kPaired_, int kTokens_,
     using T = T_;
     static constexpr int kDepth = kDepth_; // inputs of a step
     static constexpr bool kTransposed = kTransposed_, kPaired = kPaired_, kStaged = kStaged_, kMerged = false;
-    static constexpr int kFold = kTransposed ? 1 : 64 / kDepth;
+    static constexpr int kFold = kTransposed ? 1 : 128 / (kDepth * sizeof(T));
     static constexpr int kTokens = kTokens_;
     static constexpr uint32_t kPieceBytes = kStrip * kDepth * sizeof(T);
     static constexpr uint32_t kInputBytes = kTokens * kDepth * sizeof(T);
@@ -34,8 +35,8 @@ template <class T_, int kDepth_, bool kTransposed_, bool kPaired_, int kTokens_,
     static constexpr uint32_t kReleases = kPaired ? 2 : 8;
 
     // Descriptors of a piece and of inputs, whose lines are as long as their swizzle spans: depth elements in whatever
-    // is K-major, a strip's in the MN-major pieces of spmm_t. And how far on the next 16 of k are, in a descriptor's
-    // units of 16 bytes.
+    // is K-major, a strip's in the MN-major pieces of spmm_t. And how far on the next 32 bytes of k are, in a
+    // descriptor's units of 16 bytes.
     static constexpr uint32_t kInputLine = kDepth * sizeof(T);
     static constexpr uint32_t kPieceLine = kTransposed ? kStrip * sizeof(T) : kInputLine;
     static constexpr uint32_t kInputAdvance = 32 / 16;
@@ -176,7 +177,7 @@ __device__ __forceinline__ void multiply_step(float (&sums)[K::kTokens / 2], con
     const uint64_t inputs = K::describe_lines(shared.inputs(stage), K::kInputLine);
     fence_wgmma();
 #pragma unroll
-    for (int k = 0; k < K::kDepth / 16; ++k) {
+    for (int k = 0; k < static_cast<int>(K::kInputLine / 32); ++k) {
         multiply<typename K::T, K::kTokens, K::kTransposed, false>(sums, piece + k * K::kPieceAdvance,
                                                                    inputs + k * K::kInputAdvance, written || k > 0);
     }
@@ -275,7 +276,11 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
         if constexpr (K::kStaged) {
             finish_staged<K::kTokens, K::kFold>(sums, written, args.epilogue, place, args.tokens, args.outputs, worker);
         } else {
-            outgoing.take(sums, written, args.epilogue, bias, place, worker);
+            if constexpr (std::is_same_v<typename K::T, float>) { // half of it leaves at once
+                outgoing.take(sums, written, args.epilogue, bias, place, worker, &args.output_map, args.tokens);
+            } else {
+                outgoing.take(sums, written, args.epilogue, bias, place, worker);
+            }
         }
         if (strip == 0) {
             skip(shared, ring, note.skip, thread, worker, cluster);

@@ -16,11 +16,11 @@ struct Side {
     int32_t block_rows;
     int32_t block_outputs, block_inputs;
     int64_t outputs, inputs;
-    int32_t depth;
+    int32_t line, depth;
 };
 
-int32_t depth_of(int32_t block_inputs) {
-    for (const int32_t depth : {64, 32}) {
+int32_t depth_of(int32_t block_inputs, int32_t line) {
+    for (int32_t depth = line; depth > 16; depth /= 2) {
         if (block_inputs % depth == 0) {
             return depth;
         }
@@ -28,11 +28,12 @@ int32_t depth_of(int32_t block_inputs) {
     return 16;
 }
 
-Side side_of(const Pattern &p, bool transposed) {
+Side side_of(const Pattern &p, bool transposed, int32_t line) {
+    const int32_t depth = depth_of(transposed ? p.block_rows : p.block_cols, line);
     if (transposed) {
-        return {p.by_col, true, p.block_rows, p.block_cols, p.block_rows, p.cols, p.rows, depth_of(p.block_rows)};
+        return {p.by_col, true, p.block_rows, p.block_cols, p.block_rows, p.cols, p.rows, line, depth};
     }
-    return {p.by_row, false, p.block_rows, p.block_rows, p.block_cols, p.rows, p.cols, depth_of(p.block_cols)};
+    return {p.by_row, false, p.block_rows, p.block_rows, p.block_cols, p.rows, p.cols, line, depth};
 }
 
 // 64 outputs of a block row: the offset-th strip of each of its blocks.
@@ -51,7 +52,7 @@ Piece piece(const Side &side, const Strip &strip, int32_t block, int32_t depth) 
     if (side.transposed) {
         return {first_row + depth, strip.offset * kStrip};
     }
-    const int32_t fold = 64 / side.depth; // lines of the block in one of the values
+    const int32_t fold = side.line / side.depth; // lines of the block in one of the values
     return {(first_row + strip.offset * kStrip) / fold, depth};
 }
 
@@ -176,22 +177,22 @@ private:
 
 } // namespace
 
-int32_t value_width(const Pattern &pattern) { return std::max(pattern.block_cols, 64); }
+int32_t value_width(const Pattern &pattern, int32_t line) { return std::max(pattern.block_cols, line); }
 
-bool has_schedule(const Pattern &pattern, bool transposed) {
-    const Side side = side_of(pattern, transposed);
+bool has_schedule(const Pattern &pattern, bool transposed, int32_t line) {
+    const Side side = side_of(pattern, transposed, line);
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
     const int64_t strips = int64_t{side.lists.majors()} * side.block_outputs / kStrip;
     const int64_t pieces = pattern.blocks * (side.block_outputs / kStrip) * (side.block_inputs / side.depth);
-    const bool on_end = transposed || side.depth == 64 || side.block_inputs == side.depth;
+    const bool on_end = transposed || side.depth == line || side.block_inputs == side.depth;
     return side.block_outputs % kStrip == 0 && side.block_inputs % 16 == 0 && on_end && pattern.block_rows < 1 << 15 &&
            pattern.block_cols < 1 << 15 && pattern.blocks * pattern.block_rows < kMost && pattern.rows < kMost &&
            pattern.cols < kMost && pieces < kMost && strips < kMostTiles &&
            int64_t{pattern.row_blocks} * pattern.col_blocks < kMostGrid;
 }
 
-Schedule make_schedule(const Pattern &pattern, bool transposed, int multiprocessors) {
-    const Side side = side_of(pattern, transposed);
+Schedule make_schedule(const Pattern &pattern, bool transposed, int multiprocessors, int32_t line) {
+    const Side side = side_of(pattern, transposed, line);
     Builder builder(side);
     builder.make_tiles();
     const std::vector<Tile> &tiles = builder.tiles();
@@ -205,12 +206,13 @@ Schedule make_schedule(const Pattern &pattern, bool transposed, int multiprocess
     schedule.steps_offset = schedule.words.size();
     append(builder.steps(), schedule.words);
     for (const Coverage &coverage : {kWide, kSingle, kSmall}) {
-        if (coverage.tokens < 256 && side.depth < 64) { // there is no such kernel
+        if (coverage.tokens < 256 && side.depth < line) { // there is no such kernel
             continue;
         }
         std::vector<int64_t> costs;
         for (const Tile &tile : tiles) {
-            costs.push_back(builder.strip_steps(tile) * coverage.step_cost * side.depth / 128 + coverage.unit_cost);
+            costs.push_back(builder.strip_steps(tile) * coverage.step_cost * side.depth / (2 * line) +
+                            coverage.unit_cost);
         }
         schedule.add_lists(coverage, costs, multiprocessors);
     }

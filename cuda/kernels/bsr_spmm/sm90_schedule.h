@@ -2,8 +2,8 @@
 //
 // A tile is two strips of 64 outputs (rows of D), one for each consumer warpgroup; a step multiplies a piece of a
 // stored block, 64 outputs by depth inputs, for each strip by these inputs (rows of B), which the strips share: depth
-// is 64, or 32 or 16 in blocks that 64 does not divide. Blocks 128 high give tiles whose strips share every step;
-// 64-high block rows are paired by the columns they share.
+// is a line of 128 bytes, 64 elements of 16 bits or 32 of f32, or 32 or 16 in blocks that this does not divide. Blocks
+// 128 high give tiles whose strips share every step; 64-high block rows are paired by the columns they share.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,18 @@ struct Tile {
     int32_t unused[2];
 };
 
-// The values as a matrix of lines: of a block's own, or of 64 elements, several of its lines, where it has fewer
-// columns.
-int32_t value_width(const Pattern &pattern);
+// Elements in a line: kLineOf32Bits are of f32, which spmm alone has here.
+constexpr int32_t kLineOf16Bits = 64, kLineOf32Bits = 32;
 
-// Whether there is a schedule: blocks have a multiple of 64 outputs and 16, 32 or a multiple of 64 inputs (spmm_t: of
-// 16), and every number fits its field.
-bool has_schedule(const Pattern &pattern, bool transposed);
+// The values as a matrix of lines: of a block's own, or of so many elements, several of its lines, where it has fewer
+// columns.
+int32_t value_width(const Pattern &pattern, int32_t line = kLineOf16Bits);
+
+// Whether there is a schedule: blocks have a multiple of 64 outputs and 16, 32 or a multiple of a line of inputs
+// (spmm_t: of 16), and every number fits its field.
+bool has_schedule(const Pattern &pattern, bool transposed, int32_t line = kLineOf16Bits);
 
 // transposed: spmm_t, whose outputs are the columns of S.
-Schedule make_schedule(const Pattern &pattern, bool transposed, int multiprocessors);
+Schedule make_schedule(const Pattern &pattern, bool transposed, int multiprocessors, int32_t line = kLineOf16Bits);
 
 } // namespace bsparse::gpu::spmm_sm90

@@ -15,7 +15,7 @@ template <class T, int kDepth, bool kTransposed, bool kPaired, int kTokens> Kern
 }
 
 template <class T, int kDepth, bool kTransposed, bool kPaired> KernelChoice choose_tokens(int tokens, bool staged) {
-    if constexpr (kDepth == 64) {
+    if constexpr (kDepth * sizeof(T) == 128) {
         if (tokens == 128) {
             return choose_staged<T, kDepth, kTransposed, kPaired, 128>(staged);
         }
@@ -23,13 +23,13 @@ template <class T, int kDepth, bool kTransposed, bool kPaired> KernelChoice choo
     return choose_staged<T, kDepth, kTransposed, kPaired, 256>(staged);
 }
 
+template <class T, int kDepth, bool kTransposed> KernelChoice choose_direction(const Variant &v) {
+    return v.paired ? choose_tokens<T, kDepth, kTransposed, true>(v.tokens, v.staged)
+                    : choose_tokens<T, kDepth, kTransposed, false>(v.tokens, v.staged);
+}
+
 template <class T, int kDepth> KernelChoice choose_depth(const Variant &v) {
-    if (v.transposed) {
-        return v.paired ? choose_tokens<T, kDepth, true, true>(v.tokens, v.staged)
-                        : choose_tokens<T, kDepth, true, false>(v.tokens, v.staged);
-    }
-    return v.paired ? choose_tokens<T, kDepth, false, true>(v.tokens, v.staged)
-                    : choose_tokens<T, kDepth, false, false>(v.tokens, v.staged);
+    return v.transposed ? choose_direction<T, kDepth, true>(v) : choose_direction<T, kDepth, false>(v);
 }
 
 template <class T> KernelChoice choose_variant(const Variant &v) {

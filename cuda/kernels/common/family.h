@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../../src/backend.h"
+#include "../../src/dtype.h"
 
 struct CUstream_st; // cudaStream_t without CUDA's headers
 
@@ -21,6 +22,12 @@ struct DeviceFacts {
     int multiprocessors;
     int shared_bytes;    // most that one thread block may ask for
 };
+
+// What a kernel's name says of its numbers: their dtype, or "tf32" where f32 is multiplied as TF32.
+inline const char *arithmetic_name(const Plan &plan) {
+    const bool tf32 = plan.desc.dtype == BSPARSE_F32 && (plan.desc.flags & BSPARSE_ALLOW_TF32) != 0;
+    return tf32 ? "tf32" : dtype_name(plan.desc.dtype);
+}
 
 // One run, validated: args of tokens > 0.
 struct Run {

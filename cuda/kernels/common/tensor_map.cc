@@ -25,14 +25,14 @@ Encode find_encode() {
     return reinterpret_cast<Encode>(function);
 }
 
-CUtensorMapDataType map_dtype(bsparse_dtype dtype) {
-    switch (dtype) {
+CUtensorMapDataType map_dtype(const MapMatrix &matrix) {
+    switch (matrix.dtype) {
     case BSPARSE_BF16:
         return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     case BSPARSE_F16:
         return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     default:
-        return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+        return matrix.to_tf32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     }
 }
 
@@ -53,10 +53,9 @@ CUtensorMap make_tensor_map(const MapMatrix &matrix, int box_width, int box_heig
     const cuuint32_t box[2] = {static_cast<cuuint32_t>(box_width), static_cast<cuuint32_t>(box_height)};
     const cuuint32_t steps[2] = {1, 1};
     CUtensorMap map;
-    const CUresult result =
-        encode(&map, map_dtype(matrix.dtype), 2, const_cast<void *>(matrix.data), sizes, pitch_bytes, box, steps,
-               CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(box_width * bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult result = encode(&map, map_dtype(matrix), 2, const_cast<void *>(matrix.data), sizes, pitch_bytes, box,
+                                   steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(box_width * bytes),
+                                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS) {
         backend_error("cuTensorMapEncodeTiled answers %d for [%" PRId64 ", %" PRId64 "] of %s at %p with pitch %" PRId64
                       " and boxes [%d, %d]: please report it",

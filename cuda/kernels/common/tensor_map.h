@@ -15,6 +15,7 @@ struct MapMatrix {
     int64_t width;       // elements in a line; reads beyond give 0, writes beyond are dropped
     int64_t height;      // lines; likewise
     int64_t pitch;       // elements from a line to the next; in bytes a multiple of 16
+    bool to_tf32 = false; // F32: reads round it to TF32, to nearest
 };
 
 // Boxes of [box_height, box_width] elements, each at most 256. A line of a box spans at most 128 bytes: they are

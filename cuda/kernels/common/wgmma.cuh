@@ -1,4 +1,5 @@
-// wgmma: a warpgroup multiplies [64, 16] by [16, N] out of shared memory into f32 registers.
+// wgmma: a warpgroup multiplies [64, 32 bytes of k] by [k, N] out of shared memory into f32 registers; that is 16 of k
+// of bf16 and f16, 8 of f32, which it takes as TF32.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ enum class OperandSwizzle : uint64_t { k128 = 1, k64 = 2, k32 = 3 };
 
 // Where an operand lies: its address, and the bytes between groups of 8 lines of one swizzle span (stride), and between
 // spans along the contiguous dimension (leading; unused while one span holds the whole extent).
-// K-major (kTrans false): lines are rows of the tile; the next 16 of k lie 32 bytes on. MN-major (kTrans true): lines
-// are steps of k; the next 16 of k lie two groups of 8 lines on.
+// K-major (kTrans false): lines are rows of the tile; the next of k lie 32 bytes on. MN-major (kTrans true, not of
+// f32): lines are steps of k; the next 16 of k lie two groups of 8 lines on.
 __device__ __forceinline__ uint64_t describe(uint32_t address, uint32_t leading, uint32_t stride,
                                              OperandSwizzle swizzle = OperandSwizzle::k128) {
     return uint64_t{(address & 0x3FFFF) >> 4} | uint64_t{(leading >> 4) & 0x3FFF} << 16 |
@@ -56,41 +57,48 @@ template <int kCount> __device__ __forceinline__ void pin(float (&values)[kCount
 #define BSPARSE_SUMS_16(i) BSPARSE_SUMS_4(i), BSPARSE_SUMS_4(i + 4), BSPARSE_SUMS_4(i + 8), BSPARSE_SUMS_4(i + 12)
 #define BSPARSE_SUMS_32(i) BSPARSE_SUMS_16(i), BSPARSE_SUMS_16(i + 16)
 
-// a, b, keep, ta, tb: numbers of the operands after the accumulators.
-#define BSPARSE_WGMMA(n, type, names, a, b, keep, ta, tb, ...)                                                         \
+// a, b, keep: numbers of the operands after the accumulators; trans: what follows of the statement, from the next two.
+#define BSPARSE_WGMMA(n, k, type, names, a, b, keep, trans, ...)                                                       \
     asm volatile("{\n"                                                                                                 \
                  ".reg .pred p;\n"                                                                                     \
                  "setp.ne.b32 p, %" #keep ", 0;\n"                                                                     \
-                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" names "}, %" #a ", %" #b         \
-                 ", p, 1, 1, %" #ta ", %" #tb ";\n"                                                                    \
+                 "wgmma.mma_async.sync.aligned.m64n" #n k ".f32." type "." type " {" names "}, %" #a ", %" #b          \
+                 ", p, 1, 1" trans ";\n"                                                                               \
                  "}"                                                                                                   \
                  : __VA_ARGS__                                                                                         \
                  : "l"(a_tile), "l"(b_tile), "r"(static_cast<int>(add)), "n"(static_cast<int>(kTransA)),               \
                    "n"(static_cast<int>(kTransB)))
+#define BSPARSE_TRANS(ta, tb) ", %" #ta ", %" #tb
+#define BSPARSE_NO_TRANS(ta, tb) "" // f32 is always K-major
 
-#define BSPARSE_WGMMA_64(type) BSPARSE_WGMMA(64, type, BSPARSE_NAMES_0, 32, 33, 34, 35, 36, BSPARSE_SUMS_32(0))
-#define BSPARSE_WGMMA_128(type)                                                                                        \
-    BSPARSE_WGMMA(128, type, BSPARSE_NAMES_0 ", " BSPARSE_NAMES_1, 64, 65, 66, 67, 68, BSPARSE_SUMS_32(0),             \
+#define BSPARSE_WGMMA_64(k, type, trans)                                                                               \
+    BSPARSE_WGMMA(64, k, type, BSPARSE_NAMES_0, 32, 33, 34, trans(35, 36), BSPARSE_SUMS_32(0))
+#define BSPARSE_WGMMA_128(k, type, trans)                                                                              \
+    BSPARSE_WGMMA(128, k, type, BSPARSE_NAMES_0 ", " BSPARSE_NAMES_1, 64, 65, 66, trans(67, 68), BSPARSE_SUMS_32(0),   \
                   BSPARSE_SUMS_32(32))
-#define BSPARSE_WGMMA_192(type)                                                                                        \
-    BSPARSE_WGMMA(192, type, BSPARSE_NAMES_0 ", " BSPARSE_NAMES_1 ", " BSPARSE_NAMES_2, 96, 97, 98, 99, 100,           \
+#define BSPARSE_WGMMA_192(k, type, trans)                                                                              \
+    BSPARSE_WGMMA(192, k, type, BSPARSE_NAMES_0 ", " BSPARSE_NAMES_1 ", " BSPARSE_NAMES_2, 96, 97, 98, trans(99, 100), \
                   BSPARSE_SUMS_32(0), BSPARSE_SUMS_32(32), BSPARSE_SUMS_32(64))
-#define BSPARSE_WGMMA_256(type)                                                                                        \
-    BSPARSE_WGMMA(256, type, BSPARSE_NAMES_0 ", " BSPARSE_NAMES_1 ", " BSPARSE_NAMES_2 ", " BSPARSE_NAMES_3, 128, 129, \
-                  130, 131, 132, BSPARSE_SUMS_32(0), BSPARSE_SUMS_32(32), BSPARSE_SUMS_32(64), BSPARSE_SUMS_32(96))
+#define BSPARSE_WGMMA_256(k, type, trans)                                                                              \
+    BSPARSE_WGMMA(256, k, type, BSPARSE_NAMES_0 ", " BSPARSE_NAMES_1 ", " BSPARSE_NAMES_2 ", " BSPARSE_NAMES_3, 128,   \
+                  129, 130, trans(131, 132), BSPARSE_SUMS_32(0), BSPARSE_SUMS_32(32), BSPARSE_SUMS_32(64),             \
+                  BSPARSE_SUMS_32(96))
 #define BSPARSE_WGMMA_TYPES(n)                                                                                         \
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {                                                                  \
-        BSPARSE_WGMMA_##n("bf16");                                                                                     \
+        BSPARSE_WGMMA_##n("k16", "bf16", BSPARSE_TRANS);                                                               \
+    } else if constexpr (std::is_same_v<T, __half>) {                                                                  \
+        BSPARSE_WGMMA_##n("k16", "f16", BSPARSE_TRANS);                                                                \
     } else {                                                                                                           \
-        BSPARSE_WGMMA_##n("f16");                                                                                      \
+        BSPARSE_WGMMA_##n("k8", "tf32", BSPARSE_NO_TRANS);                                                             \
     }
 
-// d = a b + (add ? d : 0), d [64, kN] f32, a [64, 16] and b [16, kN] of T (__nv_bfloat16 or __half), asynchronously.
-// Thread t of the warpgroup holds rows t / 32 * 16 + t % 32 / 4 + {0, 8}; d[4 j + 2 h + c] is row h, column
-// 8 j + t % 4 * 2 + c.
+// d = a b + (add ? d : 0), d [64, kN] f32, a [64, k] and b [k, kN] of T, asynchronously: __nv_bfloat16, __half, or
+// float, of which it takes the bits that TF32 has. Thread t of the warpgroup holds rows t / 32 * 16 + t % 32 / 4 + {0,
+// 8}; d[4 j + 2 h + c] is row h, column 8 j + t % 4 * 2 + c.
 template <class T, int kN, bool kTransA, bool kTransB>
 __device__ __forceinline__ void multiply(float (&d)[kN / 2], uint64_t a_tile, uint64_t b_tile, bool add) {
-    static_assert(std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half>);
+    static_assert(std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half> ||
+                  (std::is_same_v<T, float> && !kTransA && !kTransB));
     static_assert(kN == 64 || kN == 128 || kN == 192 || kN == 256);
     if constexpr (kN == 64) {
         BSPARSE_WGMMA_TYPES(64)
@@ -111,6 +119,8 @@ __device__ __forceinline__ void multiply(float (&d)[kN / 2], uint64_t a_tile, ui
 #undef BSPARSE_SUMS_16
 #undef BSPARSE_SUMS_32
 #undef BSPARSE_WGMMA
+#undef BSPARSE_TRANS
+#undef BSPARSE_NO_TRANS
 #undef BSPARSE_WGMMA_64
 #undef BSPARSE_WGMMA_128
 #undef BSPARSE_WGMMA_192
