@@ -95,6 +95,11 @@ using F32 = Arithmetic<float, true>;
 // leaves as the small part of a split is then still NaN.
 __device__ inline uint32_t round_to_tf32(uint32_t x) { return (x + 0x1000u) & 0xffffe000u; }
 
+// The same but for NaN, which stays NaN, and for the bits that the hardware cuts off.
+__device__ inline uint32_t round_for_tf32(uint32_t x) {
+    return fabsf(__uint_as_float(x)) < __int_as_float(0x7f800000) ? x + 0x1000u : x;
+}
+
 // Fragments of N registers ready for the products: of f16 and bf16 as they are, of f32 rounded, or in two parts. The
 // small part of infinity is NaN, and so is what infinity reaches when f32 is split.
 template <typename Math, int N> struct Fragment {
@@ -106,8 +111,10 @@ template <typename Math, int N> struct Fragment {
 #pragma unroll
             for (int i = 0; i < N; ++i) {
                 const uint32_t x = big[i];
-                big[i] = round_to_tf32(x);
-                if constexpr (Math::kSplitSums) { // exact; the hardware cuts off what exceeds TF32, 2^-23 of x at most
+                if constexpr (!Math::kSplitSums) {
+                    big[i] = round_for_tf32(x);
+                } else { // exact; the hardware cuts off what exceeds TF32, 2^-23 of x at most
+                    big[i] = round_to_tf32(x);
                     small[i] = __float_as_uint(__uint_as_float(x) - __uint_as_float(big[i]));
                 }
             }
