@@ -136,7 +136,6 @@ void check_units(const Schedule &schedule, const UnitLists &lists, int groups) {
 
 void test_every_unit_once() {
     const Schedule schedule = make_schedule(random_pattern(2048, 2048, 128, 128, 0.2), false, kMultiprocessors);
-    CHECK(schedule.lists.size() == 3);
     for (const UnitLists &lists : schedule.lists) {
         for (const int groups : {1, 2, 3, 7, lists.coverage.period, lists.coverage.period + 1, 100}) {
             check_units(schedule, lists, groups);
@@ -144,22 +143,33 @@ void test_every_unit_once() {
     }
 }
 
-void test_workers_share_the_load() {
-    const Schedule schedule = make_schedule(random_pattern(8192, 8192, 128, 64, 0.25), false, kMultiprocessors);
-    const UnitLists &lists = schedule.lists[schedule.choose(8192)];
-    CHECK(lists.coverage.cluster == 2);
+// The longest worker's cost over that of an equal share.
+double unevenness(const Schedule &schedule, int64_t tokens) {
+    const UnitLists &lists = schedule.lists[schedule.choose(tokens)];
     const auto *tiles = reinterpret_cast<const Tile *>(schedule.words.data());
     int64_t all = 0;
     for (const Tile *tile = tiles; tile < tiles + schedule.tiles; ++tile) {
         all += tile->steps * lists.coverage.step_cost + lists.coverage.unit_cost;
     }
-    const int groups = 8192 / (lists.coverage.tokens * lists.coverage.cluster);
-    CHECK(static_cast<double>(lists.spans[groups]) < 1.04 * static_cast<double>(all * groups) / lists.workers);
+    const int64_t groups = tokens / (lists.coverage.tokens * lists.coverage.cluster);
+    return static_cast<double>(lists.spans[groups]) * lists.workers / static_cast<double>(all * groups);
+}
+
+void test_workers_share_the_load() {
+    const Schedule schedule = make_schedule(random_pattern(8192, 8192, 128, 64, 0.25), false, kMultiprocessors);
+    CHECK(schedule.lists[schedule.choose(8192)].coverage.cluster == 2);
+    CHECK(unevenness(schedule, 8192) < 1.04);
+}
+
+void test_workers_share_few_uneven_rows() {
+    CHECK(unevenness(make_schedule(random_pattern(4096, 4096, 128, 128, 0.1), false, kMultiprocessors), 4096) < 1.06);
+    CHECK(unevenness(make_schedule(random_pattern(3072, 768, 128, 64, 0.25), false, kMultiprocessors), 4096) < 1.1);
 }
 
 void test_few_tokens_get_small_tiles() {
     const Schedule schedule = make_schedule(random_pattern(768, 768, 64, 64, 0.25), false, kMultiprocessors);
-    CHECK(schedule.lists[schedule.choose(512)].coverage.tokens == 128);
+    CHECK(schedule.lists[schedule.choose(512)].coverage.tokens == 64);
+    CHECK(schedule.lists[schedule.choose(1920)].coverage.tokens == 128);
 }
 
 void test_merged_blocks_once() {
@@ -211,6 +221,7 @@ int main() {
     test_every_piece_of_f32_once();
     test_every_unit_once();
     test_workers_share_the_load();
+    test_workers_share_few_uneven_rows();
     test_few_tokens_get_small_tiles();
     test_merged_blocks_once();
     test_what_it_takes();

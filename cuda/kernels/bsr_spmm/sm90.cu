@@ -28,11 +28,11 @@ public:
                      ? make_merge_schedule(plan.pattern, device.multiprocessors)
                      : make_schedule(plan.pattern, transposed_, device.multiprocessors, line_)) {
         schedule_ = std::move(order_.words);
-        for (size_t way = 0; way < order_.lists.size(); ++way) {
-            const Coverage &coverage = order_.lists[way].coverage;
-            names_[way] = std::string("cuda.bsr_spmm") + (transposed_ ? "_t." : ".") + arithmetic_name(plan) +
-                          ".sm90.128x" + std::to_string(coverage.tokens) +
-                          (coverage.cluster > 1 ? "x" + std::to_string(coverage.cluster) : "");
+        for (const UnitLists &lists : order_.lists) {
+            const Coverage &coverage = lists.coverage;
+            names_.push_back(std::string("cuda.bsr_spmm") + (transposed_ ? "_t." : ".") + arithmetic_name(plan) +
+                             ".sm90.128x" + std::to_string(coverage.tokens) +
+                             (coverage.cluster > 1 ? "x" + std::to_string(coverage.cluster) : ""));
         }
     }
 
@@ -130,13 +130,12 @@ private:
         return static_cast<int>(std::min<int64_t>(a.workers, groups * order_.tiles));
     }
 
-    static constexpr int kMostWays = 3; // of covering the tokens
 
     const Plan &plan_;
     const bool transposed_;
     const int32_t line_;
     Schedule order_; // its words are in schedule_
-    std::string names_[kMostWays]; // for each of order_.lists
+    std::vector<std::string> names_; // for each of order_.lists
     const Launcher launcher_;
 };
 

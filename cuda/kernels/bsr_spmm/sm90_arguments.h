@@ -37,7 +37,7 @@ struct Variant {
     int depth;       // 16, 32, 64, as in Schedule
     bool transposed; // spmm_t
     bool paired;     // as in Schedule
-    int tokens;      // of a thread block: 256; 128 at depths of 128 bytes only
+    int tokens;      // of a thread block: 256; 128 at depths of 128 bytes only, as 64, of 16 bits a number
     bool staged;     // for beta * C, aux, another dtype of D than that of S, and any alignment of C, D and aux
 };
 

@@ -154,7 +154,8 @@ public:
         const int thread = thread_number() % kWarpgroup;
         const int lane = thread % 32;
         const int warp = thread / 32;
-        const uint32_t box = worker.memory + next_ % 2 * kBoxBytes;
+        const uint32_t box = worker.memory + box_;
+        box_ ^= kBoxBytes;
         if (thread == 0) {
             wait_stores_read<1>(); // what this box held before
         }
@@ -219,6 +220,7 @@ private:
     uint32_t pairs_[kTokens / 4]; // of neighbouring tokens, the next chunk's first
     Place place_;
     int next_ = kChunks;
+    uint32_t box_ = 0; // the box that the chunk before the last had
 };
 
 // Where output o of token t lies among the f32 of a chunk: 8 outputs stay together, and the four tokens that a

@@ -21,8 +21,8 @@ int Schedule::choose(int64_t tokens) const {
         const int64_t group_tokens = coverage.tokens * coverage.cluster;
         const int64_t groups = (tokens + group_tokens - 1) / group_tokens;
         const std::vector<int64_t> &spans = lists[i].spans;
-        const double span = static_cast<double>(groups / coverage.period) * static_cast<double>(spans.back()) +
-                            static_cast<double>(spans[groups % coverage.period]);
+        const double whole = static_cast<double>(groups / coverage.period) * static_cast<double>(spans.back());
+        const double span = lists[i].slowness * (whole + static_cast<double>(spans[groups % coverage.period]));
         if (i == 0 || span < best_span) {
             best = i;
             best_span = span;
@@ -31,10 +31,31 @@ int Schedule::choose(int64_t tokens) const {
     return best;
 }
 
+// Few long units in a supergroup leave some workers with one of the last supergroup's, alone. So there are also lists
+// for larger ones. Their inputs are in the cache for longer, and asked for in greater haste.
+void Schedule::add_lists(Coverage coverage, const std::vector<int64_t> &costs, int64_t inputs, int multiprocessors) {
+    constexpr int64_t kEnoughUnits = 4; // in a supergroup, for a worker
+    constexpr int64_t kFewInputBytes = int64_t{9} << 20, kMostInputBytes = int64_t{36} << 20; // of a supergroup
+    constexpr double kLoss = 0.045; // beyond few, for twice as many
+    const int workers = std::max(1, multiprocessors / coverage.cluster);
+    const int64_t group_bytes = int64_t{coverage.tokens} * coverage.cluster * inputs * 2;
+    const auto tiles = static_cast<int64_t>(costs.size());
+    double slowness = 1;
+    add_list(coverage, costs, workers, slowness);
+    while (coverage.supergroup < coverage.period && coverage.supergroup * tiles < kEnoughUnits * workers) {
+        coverage.supergroup *= 2;
+        const int64_t bytes = coverage.supergroup * group_bytes;
+        if (bytes > kMostInputBytes) {
+            return;
+        }
+        slowness += bytes > kFewInputBytes ? kLoss : 0;
+        add_list(coverage, costs, workers, slowness);
+    }
+}
+
 // Units in order, supergroup after supergroup and longest first, each to the worker with the least to do. A worker's
 // first units are thus the same however many groups follow.
-void Schedule::add_lists(const Coverage &coverage, const std::vector<int64_t> &costs, int multiprocessors) {
-    const int workers = std::max(1, multiprocessors / coverage.cluster);
+void Schedule::add_list(const Coverage &coverage, const std::vector<int64_t> &costs, int workers, double slowness) {
     std::vector<int32_t> order(costs.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return costs[a] > costs[b]; });
@@ -77,7 +98,7 @@ void Schedule::add_lists(const Coverage &coverage, const std::vector<int64_t> &c
             words[offset + round * workers + worker] = units[worker][round];
         }
     }
-    lists.push_back({coverage, offset, workers, static_cast<int>(rounds), std::move(spans)});
+    lists.push_back({coverage, offset, workers, static_cast<int>(rounds), slowness, std::move(spans)});
 }
 
 } // namespace bsparse::gpu::spmm_sm90

@@ -24,6 +24,7 @@ struct Coverage {
 constexpr Coverage kWide{256, 2, 32, 2, 64, 116};  // large products
 constexpr Coverage kSingle{256, 1, 32, 4, 66, 96}; // fewer units than fill the wide way
 constexpr Coverage kSmall{128, 1, 16, 1, 44, 64};  // so few that more thread blocks count for more
+constexpr Coverage kTiny{64, 1, 16, 1, 28, 44};    // not even one for every multiprocessor
 
 // Units of a worker (a cluster), in order: word [round][worker]; tile << kGroupBits | group, or kNoUnit.
 // The first units of every worker are those of the first groups: fewer tokens take the front of the lists.
@@ -35,6 +36,7 @@ struct UnitLists {
     Coverage coverage;
     size_t offset; // of the first word in the schedule
     int workers, rounds;
+    double slowness; // of a unit, for a larger supergroup than the smallest
     std::vector<int64_t> spans; // [period + 1]: cost of the longest worker with so many groups
 };
 
@@ -49,8 +51,11 @@ struct Schedule {
 
     // The cheapest way for so many tokens, an index of lists.
     int choose(int64_t tokens) const;
-    // Appends the lists for one way; cost of each tile's unit.
-    void add_lists(const Coverage &coverage, const std::vector<int64_t> &costs, int multiprocessors);
+    // Appends the lists for one way; cost of each tile's unit, and the rows of B.
+    void add_lists(Coverage coverage, const std::vector<int64_t> &costs, int64_t inputs, int multiprocessors);
+
+private:
+    void add_list(const Coverage &coverage, const std::vector<int64_t> &costs, int workers, double slowness);
 };
 
 template <class Record> void append(const std::vector<Record> &records, std::vector<int32_t> &words) {

@@ -205,8 +205,11 @@ Schedule make_schedule(const Pattern &pattern, bool transposed, int multiprocess
     append(tiles, schedule.words);
     schedule.steps_offset = schedule.words.size();
     append(builder.steps(), schedule.words);
-    for (const Coverage &coverage : {kWide, kSingle, kSmall}) {
-        if (coverage.tokens < 256 && side.depth < line) { // there is no such kernel
+    for (const Coverage &coverage : {kWide, kSingle, kSmall, kTiny}) {
+        const bool exists = coverage.tokens == 256 || // of the kernels
+                            (side.depth == line && (coverage.tokens > 64 || line == kLineOf16Bits));
+        const bool of_use = coverage.tokens > 64 || schedule.tiles < multiprocessors;
+        if (!exists || !of_use) {
             continue;
         }
         std::vector<int64_t> costs;
@@ -214,7 +217,7 @@ Schedule make_schedule(const Pattern &pattern, bool transposed, int multiprocess
             costs.push_back(builder.strip_steps(tile) * coverage.step_cost * side.depth / (2 * line) +
                             coverage.unit_cost);
         }
-        schedule.add_lists(coverage, costs, multiprocessors);
+        schedule.add_lists(coverage, costs, side.inputs, multiprocessors);
     }
     return schedule;
 }

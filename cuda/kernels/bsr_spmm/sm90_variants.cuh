@@ -16,6 +16,11 @@ template <class T, int kDepth, bool kTransposed, bool kPaired, int kTokens> Kern
 
 template <class T, int kDepth, bool kTransposed, bool kPaired> KernelChoice choose_tokens(int tokens, bool staged) {
     if constexpr (kDepth * sizeof(T) == 128) {
+        if constexpr (sizeof(T) == 2) {
+            if (tokens == 64) {
+                return choose_staged<T, kDepth, kTransposed, kPaired, 64>(staged);
+            }
+        }
         if (tokens == 128) {
             return choose_staged<T, kDepth, kTransposed, kPaired, 128>(staged);
         }
