@@ -20,6 +20,7 @@ SHAPES = (
     ((32, 32), 100),
     ((16, 16), 70),
     ((256, 128), 33),
+    ((128, 64), 2000),  # enough for wider tiles
 )
 FEW = (((128, 64), 7), ((64, 64), 16), ((32, 32), 1))  # tokens of the decode kernels
 

@@ -1,5 +1,5 @@
-// spmm and spmm_t on Hopper: D^T tiles of two strips of 64 outputs by 128 or 256 tokens, wgmma out of a ring of stages
-// that one warp fills with bulk tensor copies. See sm90_schedule.h for tiles, steps and units.
+// spmm and spmm_t on Hopper: D^T tiles of two strips of 64 outputs by 64, 128 or 256 tokens, wgmma out of a ring of
+// stages that one warp fills with bulk tensor copies. See sm90_schedule.h for tiles, steps and units.
 //
 // Transposed on purpose: the pieces of S are wgmma's A, in either direction as they are stored (spmm_t reads the same
 // bytes MN-major), and the inputs, shared by both strips, its B.
@@ -30,9 +30,6 @@ template <class T_, int kDepth_, bool kTransposed_, bool kPaired_, int kTokens_,
     static constexpr uint32_t kInputBytes = kTokens * kDepth * sizeof(T);
     static constexpr uint32_t kStageBytes = 2 * kPieceBytes + kInputBytes;
     static constexpr uint32_t kStages = 192 * 1024 / kStageBytes;
-    // Arrivals that free a stage, per thread block of the cluster. One for a warpgroup is enough where every stage
-    // takes a wgmma, which all its warps must reach.
-    static constexpr uint32_t kReleases = kPaired ? 2 : 8;
 
     // Descriptors of a piece and of inputs, whose lines are as long as their swizzle spans: depth elements in whatever
     // is K-major, a strip's in the MN-major pieces of spmm_t. And how far on the next 32 bytes of k are, in a
@@ -109,7 +106,7 @@ template <class K> __device__ __forceinline__ void stop(const Shared<K> &shared,
 struct StepRecord {
     int4 step; // {input, row 0, row 1, cols}
 
-    __device__ __forceinline__ void load(const Arguments &args, int index) { step = __ldg(args.steps + index); }
+    __device__ __forceinline__ void load(const Arguments &args, int index) { step = __ldcg(args.steps + index); }
     __device__ __forceinline__ StepRecord shuffle(int lane) const { return {spmm_sm90::shuffle(step, lane)}; }
 };
 
@@ -153,20 +150,34 @@ __device__ __forceinline__ void produce(const Arguments &args, const Shared<K> &
     stop(shared, ring);
 }
 
-// Gives a stage back to the producers of the cluster: each of them fills a part of it.
+// A warp gives a stage back to the producers of the cluster: each of them fills a part of it. The other block hears of
+// it once for a warpgroup where every stage takes a wgmma, which all its warps must reach.
 template <class K>
 __device__ __forceinline__ void release(const Shared<K> &shared, int stage, int cluster, int thread) {
-    if constexpr (K::kPaired) {
-        if (thread < cluster) {
-            arrive_remote(shared.empty(stage), thread);
-        }
-    } else {
-        __syncwarp();
-        const int lane = lane_number();
-        if (lane < cluster) {
-            arrive_remote(shared.empty(stage), lane);
-        }
+    __syncwarp();
+    const int lane = lane_number();
+    if (lane == 0) {
+        arrive(shared.empty(stage));
     }
+    if (cluster == 2 && (K::kPaired ? thread : lane) == 1) {
+        arrive_remote(shared.empty(stage), cluster_rank() ^ 1);
+    }
+}
+
+// Arrivals that a stage needs to be free.
+template <class K> __device__ __forceinline__ int releases(int cluster) {
+    constexpr int kOwn = 8;
+    constexpr int kOther = K::kPaired ? 2 : 8;
+    return kOwn + (cluster - 1) * kOther;
+}
+
+// A word of a note, read by the lane that will give its stage back.
+__device__ __forceinline__ int read_note(uint32_t from) {
+    int word = 0;
+    if (lane_number() == 0) {
+        word = load_shared(from);
+    }
+    return __shfl_sync(kWholeWarp, word, 0);
 }
 
 // Starts a strip's products of one step.
@@ -186,11 +197,9 @@ __device__ __forceinline__ void multiply_step(float (&sums)[K::kTokens / 2], con
 
 // Passes over stages that the strip takes no part in.
 template <class K>
-__device__ __forceinline__ void skip(const Shared<K> &shared, Ring &ring, int steps, int thread, const Worker &worker,
-                                     int cluster) {
+__device__ __forceinline__ void skip(const Shared<K> &shared, Ring &ring, int steps, int cluster, int thread) {
     for (; steps > 0; --steps) {
         wait(shared.full(ring.stage), ring.parity);
-        worker.sync(); // all have seen this phase, and read the note, before it may end
         release(shared, static_cast<int>(ring.stage), cluster, thread);
         ring.template advance<K::kStages>();
     }
@@ -208,11 +217,10 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
     for (;;) { // a unit
         wait(shared.full(ring.stage), ring.parity);
         const uint32_t from = shared.note(ring.stage, strip);
-        const int4 words = load_shared_vector(from);
-        const Note note{words.x, words.y, words.z, words.w};
-        const int second = K::kMerged ? load_shared(from + kSecondOutput) : note.output + 32;
+        const Note note{read_note(from), read_note(from + 4), read_note(from + 8), read_note(from + 12)};
+        const int second = K::kMerged ? read_note(from + kSecondOutput) : note.output + 32;
         if (strip == 1) {
-            skip(shared, ring, note.skip, thread, worker, cluster);
+            skip(shared, ring, note.skip, cluster, thread);
         }
         constexpr int kNoneYet = -2, kGivenBack = -1;
         int held = kNoneYet; // the stage whose products may still run
@@ -227,12 +235,7 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
             }
             wait(full, ring.parity);
             if constexpr (K::kMerged) {
-                // Read by the lane that gives the stage back.
-                int flags = 0;
-                if (lane_number() == 0) {
-                    flags = load_shared(shared.note(ring.stage, strip) + kStepFlags);
-                }
-                flags = __shfl_sync(~0u, flags, 0);
+                const int flags = read_note(shared.note(ring.stage, strip) + kStepFlags);
                 pin(sums);
                 multiply_halves(sums, shared, ring.stage, strip, flags, held != kNoneYet);
             } else {
@@ -243,8 +246,6 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
             if (held >= 0) {
                 wait_wgmma<1>();
                 release(shared, held, cluster, thread);
-            } else if (held == kNoneYet) {
-                worker.sync(); // all have read the note, before its stage is given back
             }
             held = static_cast<int>(ring.stage);
             if constexpr (!K::kStaged) {
@@ -283,7 +284,7 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
             }
         }
         if (strip == 0) {
-            skip(shared, ring, note.skip, thread, worker, cluster);
+            skip(shared, ring, note.skip, cluster, thread);
         }
     }
     if (!K::kStaged && thread == 0) {
@@ -293,12 +294,12 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
 
 template <class K> __global__ __launch_bounds__(kThreads, 1) void spmm_kernel(const __grid_constant__ Arguments args) {
     extern __shared__ char raw[];
-    const Shared<K> shared{(shared_address(raw) + 1023) / 1024 * 1024};
+    const Shared<K> shared{__shfl_sync(~0u, keep((shared_address(raw) + 1023) / 1024 * 1024), 0)};
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
     if (threadIdx.x == 0) {
         for (uint32_t stage = 0; stage < K::kStages; ++stage) {
             init_barrier(shared.full(stage), 1);
-            init_barrier(shared.empty(stage), K::kReleases * args.cluster);
+            init_barrier(shared.empty(stage), releases<K>(args.cluster));
         }
         fence_barrier_init();
         prefetch_map(&args.value_map);

@@ -21,7 +21,6 @@ template <class T_, bool kStaged_> struct MergedKernel {
     static constexpr uint32_t kInputBytes = kTokens * 64 * sizeof(T);
     static constexpr uint32_t kStageBytes = 2 * kHalfBytes + kInputBytes;
     static constexpr uint32_t kStages = 4;
-    static constexpr uint32_t kReleases = 8;
 };
 
 // Flags of a strip's step.
@@ -34,7 +33,7 @@ struct InputRecord {
     int input_and_mask;
 
     __device__ __forceinline__ void load(const Arguments &args, int index) {
-        input_and_mask = __ldg(&args.steps[3 * static_cast<int64_t>(index)].x);
+        input_and_mask = __ldcg(&args.steps[3 * static_cast<int64_t>(index)].x);
     }
     __device__ __forceinline__ InputRecord shuffle(int lane) const {
         return {__shfl_sync(kWholeWarp, input_and_mask, lane)};
@@ -47,9 +46,9 @@ struct BlockRecord {
 
     __device__ __forceinline__ void load(const Arguments &args, int index) {
         const int4 *step = args.steps + 3 * static_cast<int64_t>(index);
-        mask = __ldg(&step->x);
-        rows[0] = __ldg(step + 1);
-        rows[1] = __ldg(step + 2);
+        mask = __ldcg(&step->x);
+        rows[0] = __ldcg(step + 1);
+        rows[1] = __ldcg(step + 2);
     }
     __device__ __forceinline__ BlockRecord shuffle(int lane) const {
         return {__shfl_sync(kWholeWarp, mask, lane),

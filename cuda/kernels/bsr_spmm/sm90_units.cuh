@@ -1,6 +1,7 @@
 // How a producer warp of the sm_90 spmm kernels finds its work: a lane looks up a unit, or a step, and the warp goes
 // through what its lanes hold by shuffles. So the reads, each of which depends on the one before (unit, tile, step),
-// are made once for 32 units or steps and ahead of their use, and no stage waits for them.
+// are made once for 32 units or steps and ahead of their use, and no stage waits for them. They begin before the
+// kernels before this one are done and pass by L1, which may remember what another list had at these addresses.
 #pragma once
 
 #include "../common/sm90.cuh"
@@ -57,15 +58,15 @@ private:
     // The next 32 rounds, or those that the period still has.
     __device__ __forceinline__ void look_up(const Arguments &args) {
         const int at = (round_ + lane_number()) * args.workers + worker_;
-        const int word = at < args.units_end ? __ldg(args.units + at) : kNoUnit;
+        const int word = at < args.units_end ? __ldcg(args.units + at) : kNoUnit;
         const int of_period = word & ((1 << kGroupBits) - 1);
         // Whether no later round has a unit either. The last supergroup may be cut: its units' groups come mixed.
         const bool over = word == kNoUnit || (of_period & -args.supergroup) >= groups_left_;
         const bool found = !over && of_period < groups_left_;
         if (found) {
             const int tile = word >> kGroupBits;
-            head_ = __ldg(args.tiles + 2 * tile);
-            output_ = __ldg(args.tiles + 2 * tile + 1);
+            head_ = __ldcg(args.tiles + 2 * tile);
+            output_ = __ldcg(args.tiles + 2 * tile + 1);
             group_ = base_ + of_period;
         }
         found_ = __ballot_sync(kWholeWarp, found);

@@ -11,6 +11,12 @@ __device__ __forceinline__ uint32_t shared_address(const void *pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// The same number, which the compiler then keeps: it would compute it anew at each use.
+__device__ __forceinline__ uint32_t keep(uint32_t number) {
+    asm volatile("" : "+r"(number));
+    return number;
+}
+
 // A thread's number in its block, or in its warp. Read anew at each use: kept, they cost registers across a main loop.
 __device__ __forceinline__ int thread_number() {
     int thread;
