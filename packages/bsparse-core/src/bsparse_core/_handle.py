@@ -7,6 +7,7 @@ from bsparse_core._library import ffi
 from bsparse_core.errors import InvalidArgument, check
 
 _ADDRESS = ffi.typeof("void *")
+_cast, _NULL = ffi.cast, ffi.NULL  # looked up once: a run is called often
 
 
 class Frozen:
@@ -52,9 +53,9 @@ def address(field: str, value: Any) -> Any:
         number = operator.index(value)
     except TypeError:
         raise InvalidArgument(f"{field} is {value!r}; it must be an address, an int: pass 0 for none") from None
-    if not 0 <= number < 2**64:
-        raise InvalidArgument(f"{field} is {number}; it must be an address, 0 to 2**64 - 1: pass 0 for none")
-    return ffi.cast(_ADDRESS, number) if number else ffi.NULL
+    if 0 <= number < 2**64:
+        return _cast(_ADDRESS, number) if number else _NULL
+    raise InvalidArgument(f"{field} is {number}; it must be an address, 0 to 2**64 - 1: pass 0 for none")
 
 
 def handle(field: str, value: Any, kind: type[Frozen]) -> Any:

@@ -32,6 +32,7 @@ _FORMAT = _args_format()
 _PACK = struct.Struct(_FORMAT).pack
 _SIZE = ffi.sizeof("bsparse_args")
 _ARGS = ffi.typeof("bsparse_args *")
+_from_buffer, _run = ffi.from_buffer, lib.bsparse_plan_run  # looked up once: a run is called often
 
 if tuple(name for name, _ in ffi.typeof("bsparse_args").fields) != _FIELDS or struct.calcsize(_FORMAT) != _SIZE:
     raise ImportError("bsparse_core.plan does not know the fields of bsparse_args in bsparse.h: update _FIELDS")
@@ -170,18 +171,13 @@ class Plan(Frozen):
             _SIZE, tokens, a, lda, b, ldb, values, 0, 0, c, ldc, d, ldd, aux, ldaux, bias, alpha, beta, *_RESERVED,
         )  # fmt: skip
         try:
-            args = ffi.from_buffer(_ARGS, _PACK(*fields))
+            args = _from_buffer(_ARGS, _PACK(*fields))
         except (struct.error, TypeError):
             raise _misfit(fields) from None
-        check(
-            lib.bsparse_plan_run(
-                self._handle,
-                args,
-                address("schedule", schedule),
-                address("workspace", workspace),
-                address("stream", stream),
-            )
-        )
+        memory = address("schedule", schedule), address("workspace", workspace)
+        status = _run(self._handle, args, *memory, address("stream", stream))
+        if status:
+            check(status)
 
     def __repr__(self) -> str:
         types = f"{self.dtype}" if self.out_dtype is self.dtype else f"{self.dtype} to {self.out_dtype}"

@@ -52,6 +52,10 @@ class PatternBuffers(nn.Module):
         self._pattern = pattern
         self._index_version = None if pattern.col_indices.is_inference() else pattern.col_indices._version
 
+    def _indices(self) -> tuple[Tensor, Tensor]:
+        """row_offsets and col_indices; as attributes of a module they take a microsecond each."""
+        return self._buffers["row_offsets"], self._buffers["col_indices"]  # type: ignore[return-value]
+
     def _notice_writing(self) -> None:
         """Reads the buffers again when they have been written to for the first time since they were bound.
 
@@ -60,7 +64,7 @@ class PatternBuffers(nn.Module):
         """
         if torch.compiler.is_compiling() or self._index_version is None:
             return
-        if self.col_indices._version != self._index_version:
+        if self._indices()[1]._version != self._index_version:
             self.refresh_pattern()
             self._index_version = None
 

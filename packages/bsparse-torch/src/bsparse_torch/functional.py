@@ -85,8 +85,9 @@ def linear(
         raise InvalidArgument(
             f"x is on {device}, values is on {values.device}; both must be on one device: move one of them"
         )
-    if device.type in ("cpu", "cuda") and torch.is_autocast_enabled(device.type):
-        x, values, bias = _autocast(torch.get_autocast_dtype(device.type), x, values, bias)
+    kind = device.type
+    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
+        x, values, bias = _autocast(torch.get_autocast_dtype(kind), x, values, bias)
     if backend != "bsparse" and _is_dense(backend, x, values, pattern):
         return _dense(x, values, bias, pattern, activation)
     needs_grad = torch.is_grad_enabled() and _any_requires_grad(x, values, bias)

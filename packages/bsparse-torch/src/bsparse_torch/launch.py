@@ -24,19 +24,21 @@ def matrix(dense: Tensor) -> tuple[Tensor, int, int]:
     return flat, tokens, flat.stride(0) if tokens > 1 else features
 
 
-def _run(prepared: plans.Prepared, device: torch.device, tokens: int, operands: dict[str, int]) -> None:
-    """Runs a plan on addresses, on the device's current stream, with scratch memory from torch.
+def _memory(prepared: plans.Prepared, tokens: int, operand: Tensor) -> tuple[Tensor | None, int, int]:
+    """What a run needs besides its operands: scratch memory, the address of the schedule, the current stream.
 
-    The stream's own memory: torch's allocator gives it away again only to what this stream runs later.
+    The scratch memory is the stream's own: torch's allocator gives it away again only to what this stream runs later.
     """
     size = prepared.workspace_bytes(tokens)
-    if size:
-        workspace = torch.empty(size, dtype=torch.uint8, device=device)  # torch aligns to 64 bytes
-        operands["workspace"] = workspace.data_ptr()
-    if device.type == "cuda":
-        operands["stream"] = stream = torch._C._cuda_getCurrentRawStream(device.index)
-        operands["schedule"] = prepared.schedule_for(stream)
-    prepared.plan.run(tokens=tokens, **operands)
+    workspace = operand.new_empty(size, dtype=torch.uint8) if size else None  # torch aligns to 64 bytes
+    if not operand.is_cuda:
+        return workspace, 0, 0
+    stream = torch._C._cuda_getCurrentRawStream(operand.get_device())
+    return workspace, prepared.schedule_for(stream), stream
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
 
 
 def forward(
@@ -50,15 +52,25 @@ def forward(
     if not tokens:
         return y, aux
     values = values.contiguous()
-    operands = {"b": flat.data_ptr(), "ldb": ld, "values": values.data_ptr(), "d": y.data_ptr(), "ldd": out_features}
-    if aux is not None:
-        operands.update(aux=aux.data_ptr(), ldaux=out_features)
     bias_dtype = None
     if bias is not None:
-        bias = bias.contiguous()
-        bias_dtype = bias.dtype
-        operands["bias"] = bias.data_ptr()
-    _run(host.plan("spmm", x.dtype, x.device, activation, bias_dtype), x.device, tokens, operands)
+        bias, bias_dtype = bias.contiguous(), bias.dtype
+    prepared = host.plan("spmm", x.dtype, x.device, activation, bias_dtype)
+    workspace, schedule, stream = _memory(prepared, tokens, x)
+    prepared.plan.run(
+        tokens=tokens,
+        b=flat.data_ptr(),
+        ldb=ld,
+        values=values.data_ptr(),
+        d=y.data_ptr(),
+        ldd=out_features,
+        aux=_address(aux),
+        ldaux=out_features,
+        bias=_address(bias),
+        schedule=schedule,
+        workspace=_address(workspace),
+        stream=stream,
+    )
     return y, aux
 
 
@@ -101,8 +113,19 @@ def grad_input(
     if not tokens:
         return dx
     values = values.contiguous()
-    operands = {"b": flat.data_ptr(), "ldb": ld, "values": values.data_ptr(), "d": dx.data_ptr(), "ldd": in_features}
-    _run(host.plan("spmm_t", dy.dtype, dy.device, "none", None), dy.device, tokens, operands)
+    prepared = host.plan("spmm_t", dy.dtype, dy.device, "none", None)
+    workspace, schedule, stream = _memory(prepared, tokens, dy)
+    prepared.plan.run(
+        tokens=tokens,
+        b=flat.data_ptr(),
+        ldb=ld,
+        values=values.data_ptr(),
+        d=dx.data_ptr(),
+        ldd=in_features,
+        schedule=schedule,
+        workspace=_address(workspace),
+        stream=stream,
+    )
     return dx
 
 
@@ -127,8 +150,19 @@ def grad_values(
         return x.new_zeros(blocks, block_rows, block_cols)
     dw = x.new_empty(blocks, block_rows, block_cols)
     flat_x, _, ld_x = matrix(x)
-    operands = {"a": flat_dy.data_ptr(), "lda": ld_dy, "b": flat_x.data_ptr(), "ldb": ld_x, "values": dw.data_ptr()}
-    _run(host.plan("sddmm", x.dtype, x.device, "none", None), x.device, tokens, operands)
+    prepared = host.plan("sddmm", x.dtype, x.device, "none", None)
+    workspace, schedule, stream = _memory(prepared, tokens, x)
+    prepared.plan.run(
+        tokens=tokens,
+        a=flat_dy.data_ptr(),
+        lda=ld_dy,
+        b=flat_x.data_ptr(),
+        ldb=ld_x,
+        values=dw.data_ptr(),
+        schedule=schedule,
+        workspace=_address(workspace),
+        stream=stream,
+    )
     return dw
 
 

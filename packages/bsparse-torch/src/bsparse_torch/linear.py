@@ -190,7 +190,7 @@ class BlockSparseLinear(PatternBuffers):
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in_features] to y [..., out_features]."""
         self._notice_writing()
-        indices = self.row_offsets, self.col_indices
+        indices = self._indices()
         return functional.linear(x, self.values, self.bias, self.pattern, *indices, self.activation, self.backend)
 
     @property
