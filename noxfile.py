@@ -114,7 +114,7 @@ def lint(session):
     session.install(*LINT_TOOLS, "pytest>=9,<10")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    files = [file for folder in ("cuda", "tests/c") for file in ROOT.glob(f"{folder}/**/*.*")]
+    files = [file for folder in ("cuda", "tests/bench", "tests/c") for file in ROOT.glob(f"{folder}/**/*.*")]
     session.run("clang-format", "--dry-run", "--Werror", *(str(file) for file in files if file.suffix in C_SUFFIXES))
     static = ("layers", "versions", "style")
     session.run("python", "-m", "pytest", "--noconftest", *(f"tests/repo/test_{name}.py" for name in static))

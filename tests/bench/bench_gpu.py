@@ -19,13 +19,14 @@ import time
 from pathlib import Path
 
 import torch
+from gpu_host import host_costs
 from gpu_products import COLD_BYTES, OPS, PEERS, Planned, Problem, dense, peers
-from gpu_report import HOST, TARGETS, table, target, verdict
-from gpu_timing import Variant, card, host_microseconds, race
+from gpu_report import TARGETS, table, target, verdict
+from gpu_timing import Variant, card, race
 from report import environment, write_jsonl
 
 import bsparse_core as bc
-from bsparse_torch import BlockPattern, BlockSparseLinear
+from bsparse_torch import BlockPattern
 from bsparse_torch import functional as F
 
 SQUARES = ("8192", "4096")
@@ -163,39 +164,6 @@ def _autograd_call(forward, inputs, dy, anew):
     return lambda i: torch.autograd.grad(y, needed, dy, retain_graph=True)
 
 
-def host_costs(context):
-    """Host microseconds of one call of small products: torch's, the layer's, the functional's and the C call's."""
-    problem = Problem((16, 1024, 1024), (64, 64), 0.25, "balanced", "bf16")
-    layer = BlockSparseLinear.from_linear(_linear(problem), mask=problem.on_device, block=problem.block)
-    pattern, values, planned = layer.pattern, layer.values, Planned(context, problem, "forward")
-    x, linear = problem.x, _linear(problem)
-    with torch.no_grad():
-        functions = {
-            "F.linear": lambda: torch.nn.functional.linear(x, problem.dense),
-            "nn.Linear": lambda: linear(x),
-            "layer": lambda: layer(x),
-            "functional": lambda: F.block_sparse_linear(x, values, pattern),
-            "C call": planned,
-        }
-        for name, call, _ in peers(problem, ("forward",), ("bsr", "torchao"))[0]:
-            functions[name] = lambda call=call: call(0)
-        found = host_microseconds(functions)
-    found["layer over F.linear"] = found["layer"] - found["F.linear"]
-    return {f"host us, {name}": _host_line(name, microseconds) for name, microseconds in found.items()}
-
-
-def _host_line(name, microseconds):
-    if name not in HOST:
-        return f"{microseconds:.1f}"
-    return f"{microseconds:.1f} (at most {HOST[name]:.0f}: {'met' if microseconds <= HOST[name] else 'MISSED'})"
-
-
-def _linear(problem):
-    linear = torch.nn.Linear(1, 1, bias=False, device="meta")
-    linear.weight = torch.nn.Parameter(problem.dense, requires_grad=False)
-    return linear
-
-
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     sizes = [*SQUARES, *LAYERS]
@@ -241,7 +209,7 @@ def main(argv=None):
         print(f"{time.perf_counter() - started:6.1f} s", *cell, summary, row["verdict"], file=sys.stderr, flush=True)
         write_jsonl(arguments.out / "bench_gpu.jsonl", rows, facts)
     if "host" in arguments.what:
-        host = host_costs(context)
+        host = host_costs(context, arguments.out)
     facts |= {f"the same under dense {what}": found for what, found in loads.items()}
     text = "\n".join([", ".join(f"{name}: {fact}" for name, fact in facts.items()), "", table(rows, host)])
     text += "".join(f"\nnot run, for want of time: {' '.join(map(str, cell))}" for cell in left)

@@ -114,13 +114,16 @@ class Planned:
             torch.cuda.synchronize()
         return schedule
 
+    def arguments(self, i=0):
+        """Those of plan.run, on the current stream."""
+        return self.run | {
+            "values": self.values[i % len(self.values)].data_ptr(),
+            "schedule": self.schedules[i % len(self.schedules)].data_ptr(),
+            "stream": torch.cuda.current_stream().cuda_stream,
+        }
+
     def __call__(self, i=0):
-        self.plan.run(
-            values=self.values[i % len(self.values)].data_ptr(),
-            schedule=self.schedules[i % len(self.schedules)].data_ptr(),
-            stream=torch.cuda.current_stream().cuda_stream,
-            **self.run,
-        )
+        self.plan.run(**self.arguments(i))
         return self.result
 
 
