@@ -91,7 +91,7 @@ def linear(
     if backend != "bsparse" and _is_dense(backend, x, values, pattern):
         return _dense(x, values, bias, pattern, activation)
     needs_grad = torch.is_grad_enabled() and _any_requires_grad(x, values, bias)
-    if needs_grad and activation is not None and device.type in _UNFUSED_IN_TRAINING:
+    if needs_grad and activation is not None and kind in _UNFUSED_IN_TRAINING:
         return _ACTIVATIONS[activation](linear(x, values, bias, pattern, row_offsets, col_indices))
     if not needs_grad and dispatch.is_direct(x, values, bias) and values.shape == pattern.values_shape:
         ops.check_linear(x, values, bias, values.shape[0], (pattern.rows, pattern.cols))
