@@ -179,11 +179,13 @@ def sdist(session):
 
 @nox.session(python=RUNNING)
 def cuda(session):
-    """Compiles the CUDA backend where nvcc is; what it answers without a device is tested too."""
+    """Compiles the CUDA backend and a benchmark where nvcc is; what it answers without a device is tested too."""
     if not NVCC:
         session.skip("nvcc is not on PATH, so the CUDA backend was not compiled")
     install(session, CORE, tools=TEST_TOOLS, cuda=True)
     session.run("python", "-m", "pytest", "tests/gpu/test_answers.py", "tests/repo/test_exports.py")
+    compiled = ["-o", str(Path(session.create_tmp(), "host_cost.o"))]
+    session.run("nvcc", "-std=c++17", "-Icuda/include", "-c", "tests/bench/host_cost.cu", *compiled, external=True)
 
 
 @nox.session(python=TORCH_PYTHON)

@@ -5,6 +5,7 @@
 
 #include "../../src/dtype.h"
 #include "../../src/error.h"
+#include "launch.h"
 
 namespace bsparse::gpu {
 namespace {
@@ -18,9 +19,8 @@ Encode find_encode() {
     const cudaError_t error =
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
     if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) {
-        cudaGetLastError();
         backend_error("the driver has no cuTensorMapEncodeTiled (%s): install one for CUDA 12 or newer",
-                      error != cudaSuccess ? cudaGetErrorString(error) : "not found");
+                      error != cudaSuccess ? take_error(error) : "not found");
     }
     return reinterpret_cast<Encode>(function);
 }
