@@ -54,6 +54,17 @@ def test_without_gradients():
         torch.testing.assert_close(compiled(model, "inductor")(x), model(x))
 
 
+def test_an_activation_left_to_the_compiler(monkeypatch):
+    """As on CUDA."""
+    monkeypatch.setattr(F, "_ACTIVATIONS_APART", ("cpu",))
+    model, x = Net(), torch.randn(3, 45)
+    graphs = torch._dynamo.testing.AotEagerAndRecordGraphs()
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(model, backend=graphs, fullgraph=True)(x), model(x))
+    (graph,) = graphs.graphs
+    assert all("none" in node.args for node in graph.graph.nodes if "bsparse" in str(node.target))
+
+
 def test_dynamic_token_counts_compile_once():
     model = Net()
     graphs = torch._dynamo.testing.CompileCounter()

@@ -46,9 +46,9 @@ def test_gradcheck(operands, case, activation):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("unfused", [(), ("cpu",)], ids=["fused", "unfused"])
-def test_equals_the_gradients_of_the_dense_layer(monkeypatch, activation, unfused):
-    monkeypatch.setattr(F, "_UNFUSED_IN_TRAINING", unfused)
+@pytest.mark.parametrize("apart", [(), ("cpu",)], ids=["fused", "apart"])
+def test_equals_the_gradients_of_the_dense_layer(monkeypatch, activation, apart):
+    monkeypatch.setattr(F, "_ACTIVATIONS_APART", apart)
     pattern = BlockPattern.random((50, 70), 0.4, (16, 8))
     x, values, bias = draw(pattern, (2, 5))
     y = F.block_sparse_linear(x, values, pattern, bias, activation)

@@ -25,9 +25,9 @@ class BlockSparseLinear(PatternBuffers):
         pattern: "balanced" (the same number of blocks in every block row), "random", a bool block mask, or a
             BlockPattern, whose block it then takes.
         generator: draws the pattern and the first values; None: torch's own.
-        activation: None, "relu", "gelu", "gelu_tanh" or "silu", computed in the same pass as the product, except in
-            training on CUDA. The attribute may be set later; like the choice of a module, it is not part of a
-            state_dict.
+        activation: None, "relu", "gelu", "gelu_tanh" or "silu", computed in the same pass as the product, except on
+            CUDA in training and under torch.compile. The attribute may be set later; like the choice of a module, it is
+            not part of a state_dict.
         backend: "bsparse" multiplies the stored blocks; "dense" unpacks them and calls torch.nn.functional.linear;
             "auto" does that where it is predicted to be faster, and report() tells. An attribute as activation is.
 
