@@ -99,6 +99,21 @@ def test_compiled_with_cuda_graphs():
             assert_close([fast(x)], [layer(x)], torch.bfloat16)
 
 
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+def test_layers_compiled_one_by_one_with_cuda_graphs():
+    """Their patterns differ, but their code is compiled twice only: each has a CUDA graph of its own all the same."""
+    torch.compiler.reset()
+    layers, x = [make(density=0.25) for _ in range(4)], batch()
+    with torch.no_grad():
+        expected = [layer(x) for layer in layers]
+        for layer in layers:
+            layer.compile(mode="reduce-overhead", fullgraph=True)
+        for _ in range(4):
+            for layer, y in zip(layers, expected, strict=True):
+                torch.compiler.cudagraph_mark_step_begin()
+                assert_close([layer(x)], [y], torch.bfloat16)
+
+
 # torch says so of a leaf that got a gradient on one stream and gets the next on another, as when a graph is captured.
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream does not match:UserWarning")
 @dtypes
