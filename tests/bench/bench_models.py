@@ -15,6 +15,7 @@ import argparse
 import sys
 import time
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import gpu_models as models
@@ -65,27 +66,21 @@ def error(model, run):
     return float((ours - theirs).norm() / theirs.norm())
 
 
-def measure(model, what, size, make, arguments):
-    """Rows of one workload: each density and block beside the dense model."""
-    dense, reasons, dense_seconds = variants("dense", model, what, make, arguments.treatments)
-    rows, state = [], card(dense[0])
-    for density in arguments.densities:
-        for block in arguments.blocks:
-            sparse = models.patched(model, density, tuple(int(n) for n in block.split("x")))
-            row = {"what": what, "size": size, "density": density, "block": block}
-            row["error"] = None if what == "train" else error(sparse, make(sparse))
-            ours, more, seconds = variants("bsparse", sparse, what, make, arguments.treatments)
-            hot, cool = race([*dense, *ours], arguments.hot, arguments.cool)
-            row |= {"hot_ms": hot, "cool_ms": cool, "compile_s": {"dense": dense_seconds, "bsparse": seconds}}
-            row |= {"not_timed": [*reasons, *more], "card": state}
-            row["ratios"] = {"hot": ratios(hot), "cool": ratios(cool)}
-            row["judged"] = min(row["ratios"]["hot"], key=lambda treatment, hot=hot: hot[f"dense {treatment}"])
-            rows.append(row)
-            facts = row["ratios"], row["error"], row["compile_s"], row["not_timed"]
-            print(what, size, density, block, *facts, file=sys.stderr, flush=True)
-            del sparse, ours
-            torch.cuda.empty_cache()
-    return rows
+def measure(dense, sparse, what, size, make, arguments):
+    """Rows of one workload: each block-sparse model, by density and block, beside the dense one."""
+    theirs, reasons, dense_seconds = variants("dense", dense, what, make, arguments.treatments)
+    state = card(theirs[0])
+    for (density, block), model in sparse.items():
+        row = {"what": what, "size": size, "density": density, "block": block, "card": state}
+        row["error"] = None if what == "train" else error(model, make(model))
+        ours, more, seconds = variants("bsparse", model, what, make, arguments.treatments)
+        hot, cool = race([*theirs, *ours], arguments.hot, arguments.cool)
+        row |= {"hot_ms": hot, "cool_ms": cool, "ratios": {"hot": ratios(hot), "cool": ratios(cool)}}
+        row["judged"] = min(row["ratios"]["hot"], key=lambda treatment, hot=hot: hot[f"dense {treatment}"])
+        row |= {"compile_s": {"dense": dense_seconds, "bsparse": seconds}, "not_timed": [*reasons, *more]}
+        yield row
+        del ours
+        torch.cuda.empty_cache()
 
 
 def ratios(times):
@@ -94,20 +89,19 @@ def ratios(times):
     return {t: times[f"dense {t}"] / times[f"bsparse {t}"] for t in both}
 
 
-def workloads(arguments):
-    """(what, size, how a model is made, how it is run)."""
-    for name in arguments.models:
-        model = partial(models.llama, name, arguments.layers)
-        if "prefill" in arguments.what:
-            for tokens in arguments.prompts:
-                yield "prefill", f"{name}, {tokens} tokens", model, partial(models.prefill, tokens=tokens)
-        if "decode" in arguments.what:
-            for batch in arguments.batches:
-                yield "decode", f"{name}, batch {batch}", model, partial(models.decode, batch=batch)
+def subjects(arguments):
+    """(how a model is made, its workloads: (what, size, how it is run))."""
     if "train" in arguments.what:
         for dtype in arguments.dtypes:
             size = f"bert-base, {models.BERT_BATCH} x {models.BERT_LENGTH} tokens, {dtype}"
-            yield "train", size, partial(models.bert, models.DTYPES[dtype]), models.train
+            yield partial(models.bert, models.DTYPES[dtype]), [("train", size, models.train)]
+    for name in arguments.models:
+        todo = []
+        if "decode" in arguments.what:
+            todo += [("decode", f"{name}, batch {n}", partial(models.decode, batch=n)) for n in arguments.batches]
+        if "prefill" in arguments.what:
+            todo += [("prefill", f"{name}, {n} tokens", partial(models.prefill, tokens=n)) for n in arguments.prompts]
+        yield partial(models.llama, name, arguments.layers), todo
 
 
 def table(rows):
@@ -131,16 +125,13 @@ def table(rows):
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     choices = {"treatments": TREATMENTS, "what": tuple(CALLS), "models": tuple(models.LLAMAS)}
-    choices |= {
-        "prompts": models.PROMPTS,
-        "batches": models.BATCHES,
-        "dtypes": tuple(models.DTYPES),
-        "densities": (0.1, 0.25),
-    }
+    choices |= {"dtypes": tuple(models.DTYPES), "batches": models.BATCHES, "prompts": models.PROMPTS}
+    choices |= {"densities": (0.1, 0.25)}
     for name, values in choices.items():
         parser.add_argument(f"--{name}", nargs="+", type=type(values[0]), choices=values, default=list(values))
     parser.add_argument("--blocks", nargs="+", default=["128x128", "64x64"])
     parser.add_argument("--layers", type=int, default=4, help="of Llama; BERT has its twelve")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no workload after so many; the rest is named")
     parser.add_argument("--hot", type=int, default=5, help="rounds without a pause")
     parser.add_argument("--cool", type=int, default=3, help="rounds with 40 ms of idling before each replay")
     parser.add_argument("--commit", help="of these sources, where git does not tell")
@@ -156,15 +147,23 @@ def main(argv=None):
     facts = environment(bc.Context("cuda").name, torch.get_num_threads()) | {"llama layers": arguments.layers}
     facts["commit"] = arguments.commit or facts["commit"]
     arguments.out.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for what, size, build, make in workloads(arguments):
+    rows, left, started = [], [], time.perf_counter()
+    for build, todo in subjects(arguments):
         torch.manual_seed(0)
-        model = build()
-        rows += measure(model, what, size, make, arguments)
-        write_jsonl(arguments.out / "bench_models.jsonl", rows, facts)
-        del model
+        dense = build()
+        sparse = {cell: models.patched(dense, *cell) for cell in product(arguments.densities, arguments.blocks)}
+        for what, size, make in todo:
+            if time.perf_counter() - started > arguments.seconds:
+                left.append(f"{what}, {size}")
+                continue
+            for row in measure(dense, sparse, what, size, make, arguments):
+                rows.append(row)
+                print(f"{time.perf_counter() - started:.0f} s", row, file=sys.stderr, flush=True)
+                write_jsonl(arguments.out / "bench_models.jsonl", rows, facts)
+        del dense, sparse
         torch.cuda.empty_cache()
     text = "\n".join([", ".join(f"{name}: {fact}" for name, fact in facts.items()), "", table(rows)])
+    text += "".join(f"\nnot run, for want of time: {workload}" for workload in left)
     print(text)
     (arguments.out / "bench_models.md").write_text(text + "\n")
 

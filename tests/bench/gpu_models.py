@@ -65,10 +65,10 @@ def bert(dtype):
 
 
 def patched(model, density, block):
-    """A block-sparse copy."""
-    sparse = copy.deepcopy(model)
-    patcher = BlockSparseModelPatcher()
-    patcher.add_pattern(LLAMA_LAYERS if isinstance(model, LlamaModel) else BERT_LAYERS, density=density, block=block)
+    """A block-sparse copy; block is like "128x64"."""
+    sparse, patcher = copy.deepcopy(model), BlockSparseModelPatcher()
+    names = LLAMA_LAYERS if isinstance(model, LlamaModel) else BERT_LAYERS
+    patcher.add_pattern(names, density=density, block=tuple(map(int, block.split("x"))))
     patcher.patch_model(sparse)
     return sparse
 
