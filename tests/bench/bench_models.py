@@ -154,18 +154,27 @@ def main(argv=None):
         sparse = {cell: models.patched(dense, *cell) for cell in product(arguments.densities, arguments.blocks)}
         for what, size, make in todo:
             if time.perf_counter() - started > arguments.seconds:
-                left.append(f"{what}, {size}")
+                left.append(f"{what}, {size}: no time left")
                 continue
-            for row in measure(dense, sparse, what, size, make, arguments):
-                rows.append(row)
-                print(f"{time.perf_counter() - started:.0f} s", row, file=sys.stderr, flush=True)
-                write_jsonl(arguments.out / "bench_models.jsonl", rows, facts)
+            try:
+                for row in measure(dense, sparse, what, size, make, arguments):
+                    rows.append(row)
+                    print(f"{time.perf_counter() - started:.0f} s", row, file=sys.stderr, flush=True)
+            except RuntimeError as error:
+                left.append(f"{what}, {size}: {str(error).splitlines()[0]}")
+            write(arguments.out, rows, facts, left)
         del dense, sparse
         torch.cuda.empty_cache()
+    print(write(arguments.out, rows, facts, left))
+
+
+def write(folder, rows, facts, left):
+    """What there is so far, into files; returns the Markdown."""
+    write_jsonl(folder / "bench_models.jsonl", rows, facts)
     text = "\n".join([", ".join(f"{name}: {fact}" for name, fact in facts.items()), "", table(rows)])
-    text += "".join(f"\nnot run, for want of time: {workload}" for workload in left)
-    print(text)
-    (arguments.out / "bench_models.md").write_text(text + "\n")
+    text += "".join(f"\nnot run: {workload}" for workload in left)
+    (folder / "bench_models.md").write_text(text + "\n")
+    return text
 
 
 if __name__ == "__main__":
