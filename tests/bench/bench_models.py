@@ -90,18 +90,19 @@ def ratios(times):
 
 
 def subjects(arguments):
-    """(how a model is made, its workloads: (what, size, how it is run))."""
+    """(how a model is made, its densities, its workloads: (what, size, how it is run)); for training, its target's."""
     if "train" in arguments.what:
+        densities = [density for density in arguments.densities if ("train", density) in TARGETS]
         for dtype in arguments.dtypes:
             size = f"bert-base, {models.BERT_BATCH} x {models.BERT_LENGTH} tokens, {dtype}"
-            yield partial(models.bert, models.DTYPES[dtype]), [("train", size, models.train)]
+            yield partial(models.bert, models.DTYPES[dtype]), densities, [("train", size, models.train)]
     for name in arguments.models:
         todo = []
         if "decode" in arguments.what:
             todo += [("decode", f"{name}, batch {n}", partial(models.decode, batch=n)) for n in arguments.batches]
         if "prefill" in arguments.what:
             todo += [("prefill", f"{name}, {n} tokens", partial(models.prefill, tokens=n)) for n in arguments.prompts]
-        yield partial(models.llama, name, arguments.layers), todo
+        yield partial(models.llama, name, arguments.layers), arguments.densities, todo
 
 
 def table(rows):
@@ -148,10 +149,10 @@ def main(argv=None):
     facts["commit"] = arguments.commit or facts["commit"]
     arguments.out.mkdir(parents=True, exist_ok=True)
     rows, left, started = [], [], time.perf_counter()
-    for build, todo in subjects(arguments):
+    for build, densities, todo in subjects(arguments):
         torch.manual_seed(0)
         dense = build()
-        sparse = {cell: models.patched(dense, *cell) for cell in product(arguments.densities, arguments.blocks)}
+        sparse = {cell: models.patched(dense, *cell) for cell in product(densities, arguments.blocks)}
         for what, size, make in todo:
             if time.perf_counter() - started > arguments.seconds:
                 left.append(f"{what}, {size}: no time left")
