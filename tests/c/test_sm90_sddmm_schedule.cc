@@ -41,11 +41,11 @@ using Meeting = std::map<int32_t, Segment>;
 
 void check_limits(const Tile &tile, Layout layout) {
     const Shape shape = shape_of(layout);
-    CHECK(shape.strips == 2 || tile.row[0] == tile.row[1]);
     for (const Half &half : tile.half) {
-        CHECK(shape.strips == 2 || half.both == 0);
+        CHECK(tile.strips() == 2 || half.both == 0);
         CHECK(half.only_0 >= 0 && half.both >= 0 && half.only_1 >= 0);
-        CHECK(half.chunks() <= shape.chunks && half.of_strip(0) <= kWidest && half.of_strip(1) <= kWidest);
+        CHECK(tile.strips() + half.chunks() <= shape.boxes);
+        CHECK(half.of_strip(0) <= kWidest && half.of_strip(1) <= kWidest);
     }
 }
 
@@ -86,6 +86,23 @@ void check_meeting(const Schedule &schedule, const Meeting &parts, std::vector<b
     CHECK(end == kFractions);
 }
 
+// Not more clusters are waited for than have so many whole tiles before anything else.
+void check_quorum(const Schedule &schedule) {
+    Ints clusters(schedule.quorum.size());
+    for (int cluster = 0; cluster < schedule.clusters(); ++cluster) {
+        size_t whole = 0;
+        for (int32_t i = schedule.first_segment[cluster]; i < schedule.first_segment[cluster + 1]; ++i, ++whole) {
+            if (whole == clusters.size() || schedule.segments[i].parts > 1) {
+                break;
+            }
+            ++clusters[whole];
+        }
+    }
+    for (size_t tile = 0; tile < clusters.size(); ++tile) {
+        CHECK(schedule.quorum[tile] > 0 && schedule.quorum[tile] <= clusters[tile]);
+    }
+}
+
 void check_schedule(const Pattern &pattern, int64_t tokens) {
     const Schedule schedule = make_schedule(pattern, kMultiprocessors, tokens);
     CHECK(schedule.clusters() >= 1 && schedule.clusters() * schedule.halves <= kMultiprocessors);
@@ -94,6 +111,7 @@ void check_schedule(const Pattern &pattern, int64_t tokens) {
     for (int cluster = 0; cluster < schedule.clusters(); ++cluster) { // the kernel reads a first segment unasked
         CHECK(schedule.first_segment[cluster] < schedule.first_segment[cluster + 1]);
     }
+    check_quorum(schedule);
     auto missing = parts_of(pattern);
     std::vector<Meeting> meetings(schedule.meetings);
     for (const Segment &segment : schedule.segments) {
@@ -147,9 +165,17 @@ void test_strips_that_share_nothing_are_apart() {
     const Pattern pattern = pattern_of(kRows * kEdge, kRows * kChunks * kEdge, kEdge, kEdge,
                                        [](int32_t row, int32_t col) { return col / kChunks == row; });
     for (const int64_t tokens : {int64_t{64}, int64_t{8192}}) {
-        CHECK(make_schedule(pattern, kMultiprocessors, tokens).layout == Layout::kStrip);
+        for (const Segment &segment : make_schedule(pattern, kMultiprocessors, tokens).segments) {
+            CHECK(segment.tile.strips() == 1);
+        }
         check_schedule(pattern, tokens);
     }
+}
+
+void test_tiles_keep_pace_where_operands_exceed_the_cache() {
+    CHECK(!make_schedule(random_pattern(8192, 8192, 64, 64, 0.1), kMultiprocessors, 8192).quorum.empty());
+    CHECK(make_schedule(random_pattern(2048, 2048, 64, 64, 0.1), kMultiprocessors, 2048).quorum.empty());
+    check_schedule(random_pattern(8192, 8192, 64, 64, 0.1), 8192);
 }
 
 void test_what_it_takes() {
@@ -165,6 +191,7 @@ int main() {
     test_work_is_even();
     test_few_tiles_are_cut_for_all();
     test_strips_that_share_nothing_are_apart();
+    test_tiles_keep_pace_where_operands_exceed_the_cache();
     test_what_it_takes();
     return 0;
 }

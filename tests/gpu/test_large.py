@@ -16,14 +16,14 @@ BLOCKS = ((128, 128), (128, 64), (256, 64), (128, 32), (64, 64), (64, 32), (32, 
 class Problem:
     """A pattern whose block rows grow denser downwards, and its operands."""
 
-    def __init__(self, block, dtype):
+    def __init__(self, block, dtype, tokens=TOKENS):
         draws, self.block = torch.Generator("cuda").manual_seed(sum(block)), block
         grid = -(-ROWS // block[0]), -(-COLS // block[1])
         shares = torch.linspace(0, 0.4, grid[0], device="cuda")[:, None]
         self.mask = torch.rand(grid, device="cuda", generator=draws) < shares
         offsets = [0, *self.mask.sum(1).cumsum(0).tolist()]
         self.pattern = bc.Pattern(ROWS, COLS, block, offsets, self.mask.nonzero()[:, 1].tolist())
-        whole = (ROWS, COLS), (TOKENS, COLS), (TOKENS, ROWS)
+        whole = (ROWS, COLS), (tokens, COLS), (tokens, ROWS)
         drawn = (torch.randn(shape, device="cuda", generator=draws).to(DTYPES[dtype]) for shape in whole)
         dense, self.x, self.dy = drawn
         self.values = self.pack(dense)
@@ -40,7 +40,7 @@ class Problem:
         """The result in float64, what its rounding errors are measured against, and how many numbers are summed."""
         x, dy = self.x.double(), self.dy.double()
         if op == "sddmm":
-            return self.pack(dy.t() @ x), self.pack(dy.abs().t() @ x.abs()), TOKENS
+            return self.pack(dy.t() @ x), self.pack(dy.abs().t() @ x.abs()), len(x)
         b, s = (x, self.s.t()) if op == "spmm" else (dy, self.s)
         return b @ s, b.abs() @ s.abs(), b.shape[1]
 
@@ -72,3 +72,24 @@ def test_many_tiles(cuda, op, dtype, family):
         wrong += [f"{block} [{planned.kernel}]: {found}"] if found else []
     if wrong:
         pytest.fail("\n".join(wrong), pytrace=False)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_clusters_keep_pace_but_do_not_wait_for_what_cannot_run(cuda, dtype):
+    """Operands beyond L2. Two products at once take multiprocessors from each other: both end, with the same bits."""
+    problem = Problem((64, 64), dtype, tokens=2 * TOKENS)
+    planned = Planned(cuda, problem.pattern, "sddmm", dtype, problem.values, problem.x, problem.dy)
+    alone = planned.run(planned.empty())
+    exact, size, terms = problem.exact("sddmm")
+    found = fault(alone, exact, tolerances.bound(exact, size, terms, dtype, arithmetic="tensor"))
+    assert not found, f"[{planned.kernel}]: {found}"
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    outs = [[planned.empty() for _ in range(5)] for _ in streams]
+    torch.cuda.synchronize()
+    for turn in range(5):
+        for stream, out in zip(streams, outs, strict=True):
+            with torch.cuda.stream(stream):
+                planned.run(out[turn])
+    torch.cuda.synchronize()
+    for out in (*outs[0], *outs[1]):
+        assert torch.equal(out, alone)

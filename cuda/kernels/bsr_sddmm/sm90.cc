@@ -29,24 +29,28 @@ constexpr int kVariants = 3;
 constexpr int64_t kPlannedTokens[kVariants] = {512, 4096, 8192};
 constexpr int64_t kFromTokens[kVariants] = {0, kSplitTokens, 6144};
 
-const char *tile_name(Layout layout) {
-    return layout == Layout::kPair ? "128x256" : layout == Layout::kUnion ? "2x64x256" : "64x512";
-}
+const char *tile_name(Layout layout) { return layout == Layout::kPair ? "128x256" : "2x64x256"; }
 
 // One schedule, and where its lists lie among all.
 struct Variant {
-    size_t first_segment, segments, chunks, end;
+    size_t first_segment, segments, chunks, quorum, end;
     std::string name;
     Layout layout;
-    int clusters, halves, meetings;
-    size_t counters_bytes, sums_bytes; // of the workspace, in this order
+    int clusters, halves, meetings, paced_tiles;
+    size_t sums_bytes; // of the workspace, behind the counters
 
     Variant(std::vector<int32_t> &all, const Schedule &schedule, const std::string &family)
         : first_segment(append(all, schedule.first_segment)), segments(append(all, schedule.segments)),
-          chunks(append(all, schedule.chunks)), end(all.size()), name(family + tile_name(schedule.layout)),
-          layout(schedule.layout), clusters(schedule.clusters()), halves(schedule.halves), meetings(schedule.meetings),
-          counters_bytes(round_up(meetings * kCounters * sizeof(uint32_t))),
+          chunks(append(all, schedule.chunks)), quorum(append(all, schedule.quorum)), end(all.size()),
+          name(family + tile_name(schedule.layout)), layout(schedule.layout), clusters(schedule.clusters()),
+          halves(schedule.halves), meetings(schedule.meetings), paced_tiles(static_cast<int>(schedule.quorum.size())),
           sums_bytes(static_cast<size_t>(schedule.sums_bytes())) {}
+
+    int meeting_counters() const { return meetings * kCounters; }
+    int64_t counters(int64_t tokens) const {
+        return meeting_counters() + paced_tiles * milestones_of(steps_of(tokens));
+    }
+    size_t counters_bytes(int64_t tokens) const { return round_up(counters(tokens) * sizeof(uint32_t)); }
 };
 
 class SddmmSm90 final : public Family {
@@ -68,7 +72,7 @@ public:
 
     size_t workspace_bytes(int64_t tokens) const override {
         const Variant &variant = variant_for(tokens);
-        return variant.counters_bytes + variant.sums_bytes;
+        return variant.counters_bytes(tokens) + variant.sums_bytes;
     }
 
     void run(const Run &run) const override {
@@ -80,12 +84,14 @@ public:
         task.tokens = args.tokens;
         task.clusters = variant.clusters;
         task.halves = variant.halves;
-        task.meetings = variant.meetings;
+        task.counters = static_cast<int>(variant.counters(args.tokens));
         task.layout = variant.layout;
         Params &params = task.params;
         params.first_segment = run.schedule + variant.first_segment;
         params.segments = reinterpret_cast<const Segment *>(run.schedule + variant.segments);
         params.chunks = reinterpret_cast<const Chunk *>(run.schedule + variant.chunks);
+        params.quorum = run.schedule + variant.quorum;
+        params.paced_tiles = variant.paced_tiles;
         params.lists_bytes = static_cast<uint32_t>((variant.end - variant.first_segment) * sizeof(int32_t));
         params.values = args.s_values;
         params.f32_values = plan_.desc.out_dtype == BSPARSE_F32;
@@ -95,7 +101,8 @@ public:
         params.alpha = static_cast<float>(args.alpha);
         params.beta = static_cast<float>(args.beta);
         params.counters = reinterpret_cast<uint32_t *>(run.workspace);
-        params.sums = reinterpret_cast<float *>(run.workspace + variant.counters_bytes);
+        params.passed = params.counters + variant.meeting_counters();
+        params.sums = reinterpret_cast<float *>(run.workspace + variant.counters_bytes(args.tokens));
         if (plan_.desc.dtype == BSPARSE_BF16) {
             launch_bf16(task, launcher_, run.stream);
         } else {

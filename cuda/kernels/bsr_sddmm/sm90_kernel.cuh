@@ -6,7 +6,8 @@
 // neighbouring chunks. Where two thread blocks are a cluster, each loads one strip for both.
 //
 // A tile that is cut into ranges of tokens is added up by whoever finishes last: the others have left their sums in the
-// workspace. Nobody waits for anybody, and the order of addition is that of the tokens: the same bits in every run.
+// workspace. Nobody waits for anybody there, and the order of addition is that of the tokens: the same bits in every
+// run.
 #pragma once
 
 #include <cstring>
@@ -17,40 +18,26 @@
 #include "../common/sm90.cuh"
 #include "../common/wgmma.cuh"
 #include "sm90_launch.h"
+#include "sm90_pace.cuh"
 
 namespace bsparse::gpu::sddmm_sm90 {
 
 constexpr int kWarpgroup = 128;
 constexpr int kThreads = 3 * kWarpgroup;
-constexpr int kLoaderRegisters = 40, kMathRegisters = 232;
+constexpr int kLoaderRegisters = 56, kMathRegisters = 224;
 constexpr int kSums = 32; // f32 of a thread for each chunk: its part of [64, 64]
 constexpr int kDepth = 16; // tokens of one wgmma
 
-struct PairLayout {
-    static constexpr Shape kShape = kPairShape;
-    static constexpr int kHalves = 2;
-};
-struct LonePairLayout {
-    static constexpr Shape kShape = kPairShape;
-    static constexpr int kHalves = 1;
-};
-struct UnionLayout {
-    static constexpr Shape kShape = kUnionShape;
-    static constexpr int kHalves = 2;
-};
-struct StripLayout {
-    static constexpr Shape kShape = kStripShape;
-    static constexpr int kHalves = 1;
-};
-
-// Shared memory: stages, each strips, chunks; barriers; a flag for each warpgroup.
-template <class Layout> struct Shared {
-    static constexpr int kHalves = Layout::kHalves;
-    static constexpr int kStrips = Layout::kShape.strips, kChunks = Layout::kShape.chunks;
-    static constexpr int kTokens = Layout::kShape.tokens;
-    static constexpr uint32_t kStages = Layout::kShape.stages;
+// Shared memory: stages, each strips, chunks; barriers; a flag for each warpgroup. kHalves_: thread blocks of a
+// cluster.
+template <Layout kLayout, int kHalves_> struct Shared {
+    static constexpr Shape kShape = shape_of(kLayout);
+    static constexpr int kHalves = kHalves_;
+    static constexpr bool kAlwaysPairs = kLayout == Layout::kPair; // of strips
+    static constexpr int kMostChunks = kShape.boxes - (kAlwaysPairs ? 2 : 1);
+    static constexpr uint32_t kStages = kShape.stages;
     static constexpr uint32_t kBoxBytes = kTokens * kEdge * 2;
-    static constexpr uint32_t kStageBytes = (kStrips + kChunks) * kBoxBytes;
+    static constexpr uint32_t kStageBytes = kShape.boxes * kBoxBytes;
     static constexpr uint32_t kAlign = 1024; // of the swizzle
     static constexpr uint32_t kBytes = kStages * kStageBytes + kStages * 16 + 8;
     static_assert(kBytes + kAlign <= 227 * 1024 && kBoxBytes % kAlign == 0);
@@ -76,45 +63,55 @@ __device__ __forceinline__ int step_of(int32_t fraction, int32_t steps) {
     return static_cast<int>((int64_t{fraction} * steps + kFractions / 2) / kFractions);
 }
 
+template <class S> __device__ __forceinline__ int strips_of(const Tile &tile) {
+    return S::kAlwaysPairs ? 2 : tile.strips();
+}
+
 // One thread: everything that this half's segments read, in order.
-template <class Layout>
+template <class S>
 __device__ __forceinline__ void load(const Params &params, const CUtensorMap *dy_map, const CUtensorMap *x_map,
-                                     Shared<Layout> shared, int first, int last, int rank) {
-    using S = Shared<Layout>;
-    constexpr int kLoaded = S::kStrips / S::kHalves; // strips; the other half loads its own
+                                     S shared, int first, int last, int rank) {
+    constexpr int kLoaded = S::kHalves == 2 ? 1 : 2; // strips at most; the other half loads its own
     sm90::Ring ring{0, 1};
+    Pace pace(params, !S::kAlwaysPairs && rank == 0); // whoever is in its cluster depends on its boxes
     for (int i = first; i < last; ++i) {
         const Segment &segment = params.segments[i];
         const Half half = segment.tile.half[rank];
-        const int chunks = half.chunks();
-        int row[kLoaded], column[S::kChunks];
+        const int chunks = half.chunks(), strips = strips_of<S>(segment.tile);
+        int row[kLoaded], column[S::kMostChunks];
 #pragma unroll
         for (int s = 0; s < kLoaded; ++s) {
             row[s] = segment.tile.row[S::kHalves == 2 ? rank : s];
         }
 #pragma unroll
-        for (int c = 0; c < S::kChunks; ++c) {
+        for (int c = 0; c < S::kMostChunks; ++c) {
             column[c] = c < chunks ? params.chunks[half.first_chunk + c].column : 0;
         }
         const int begin = step_of(segment.begin, params.steps), end = step_of(segment.end, params.steps);
+        const bool whole_tile = segment.parts == 1;
         for (int step = begin; step < end; ++step) {
             const uint32_t full = shared.full(ring.stage);
             const uint32_t stage = shared.stage(ring.stage);
+            pace.keep(step, whole_tile);
             sm90::wait(shared.empty(ring.stage), ring.parity); // in all halves
-            sm90::arrive_expect_bytes(full, (S::kStrips + chunks) * S::kBoxBytes);
+            sm90::arrive_expect_bytes(full, (strips + chunks) * S::kBoxBytes);
             if constexpr (S::kHalves == 2) {
-                constexpr uint16_t kBoth = 3;
-                sm90::load_box_multicast(stage + rank * S::kBoxBytes, dy_map, full, kBoth, row[0], step * S::kTokens);
+                if (S::kAlwaysPairs || rank < strips) {
+                    constexpr uint16_t kBoth = 3;
+                    sm90::load_box_multicast(stage + rank * S::kBoxBytes, dy_map, full, kBoth, row[0], step * kTokens);
+                }
             } else {
 #pragma unroll
                 for (int s = 0; s < kLoaded; ++s) {
-                    sm90::load_box(stage + s * S::kBoxBytes, dy_map, full, row[s], step * S::kTokens);
+                    if (s < strips) {
+                        sm90::load_box(stage + s * S::kBoxBytes, dy_map, full, row[s], step * kTokens);
+                    }
                 }
             }
 #pragma unroll
-            for (int c = 0; c < S::kChunks; ++c) {
+            for (int c = 0; c < S::kMostChunks; ++c) {
                 if (c < chunks) {
-                    sm90::load_box(stage + (S::kStrips + c) * S::kBoxBytes, x_map, full, column[c], step * S::kTokens);
+                    sm90::load_box(stage + (strips + c) * S::kBoxBytes, x_map, full, column[c], step * kTokens);
                 }
             }
             ring.advance<S::kStages>();
@@ -123,18 +120,20 @@ __device__ __forceinline__ void load(const Params &params, const CUtensorMap *dy
 }
 
 // This warpgroup no longer reads a stage, into which all halves write. wgmma keeps its warps together.
-template <class Layout> __device__ __forceinline__ void release(Shared<Layout> shared, uint32_t stage, int thread) {
-    if (thread < Layout::kHalves) {
+template <class S> __device__ __forceinline__ void release(S shared, uint32_t stage, int thread) {
+    if constexpr (S::kHalves == 1) {
+        if (thread == 0) {
+            sm90::arrive(shared.empty(stage));
+        }
+    } else if (thread < S::kHalves) {
         sm90::arrive_remote(shared.empty(stage), thread);
     }
 }
 
 // sums += strip^T [64, tokens] times chunks [tokens, 64 * kCount] over some steps, at least one.
-template <class T, class Layout, int kCount>
-__device__ __forceinline__ void multiply_steps(float (&sums)[kCount * kSums], Shared<Layout> shared,
-                                               uint32_t strip_offset, uint32_t chunks_offset, int steps,
-                                               sm90::Ring &ring, int thread) {
-    using S = Shared<Layout>;
+template <class T, class S, int kCount>
+__device__ __forceinline__ void multiply_steps(float (&sums)[kCount * kSums], S shared, uint32_t strip_offset,
+                                               uint32_t chunks_offset, int steps, sm90::Ring &ring, int thread) {
     uint32_t previous = 0;
     for (int step = 0; step < steps; ++step) {
         sm90::wait(shared.full(ring.stage), ring.parity);
@@ -142,7 +141,7 @@ __device__ __forceinline__ void multiply_steps(float (&sums)[kCount * kSums], Sh
         sm90::pin(sums);
         sm90::fence_wgmma();
 #pragma unroll
-        for (int k = 0; k < S::kTokens; k += kDepth) {
+        for (int k = 0; k < kTokens; k += kDepth) {
             constexpr uint32_t kLine = kEdge * 2, kEightLines = 8 * kLine;
             const uint64_t a = sm90::describe(stage + strip_offset + k * kLine, S::kBoxBytes, kEightLines);
             const uint64_t b = sm90::describe(stage + chunks_offset + k * kLine, S::kBoxBytes, kEightLines);
@@ -163,32 +162,34 @@ __device__ __forceinline__ void multiply_steps(float (&sums)[kCount * kSums], Sh
 }
 
 // The stages of a tile in which this warpgroup has nothing to do.
-template <class Layout>
-__device__ __forceinline__ void pass_steps(Shared<Layout> shared, int steps, sm90::Ring &ring, int warpgroup,
-                                           int thread) {
+template <class S>
+__device__ __forceinline__ void pass_steps(S shared, int steps, sm90::Ring &ring, int warpgroup, int thread) {
     for (int step = 0; step < steps; ++step) {
         sm90::wait(shared.full(ring.stage), ring.parity);
         sm90::sync_named(1 + warpgroup, kWarpgroup); // or a slow warp would miss the stage's next phase
         release(shared, ring.stage, thread);
-        ring.advance<Shared<Layout>::kStages>();
+        ring.advance<S::kStages>();
     }
 }
 
 // What one warpgroup does in a segment.
 struct Share {
     int row, first_chunk, chunks; // chunks: how many are its own
-    int skipped; // chunks of the stage before those
+    int strip, skipped; // its strip of the stage, and the boxes before its chunks
     int steps, parts, part, width, first_unit, meeting;
 };
 
+template <class S>
 __device__ __forceinline__ Share share_of(const Params &params, int segment_index, int rank, int warpgroup) {
     const Segment &segment = params.segments[segment_index];
     const Half &half = segment.tile.half[rank];
-    const int skipped = warpgroup == 0 ? 0 : half.only_0;
+    const int others = warpgroup == 0 ? 0 : half.only_0;
+    const int strips = strips_of<S>(segment.tile);
     return {segment.tile.row[warpgroup],
-            half.first_chunk + skipped,
+            half.first_chunk + others,
             half.of_strip(warpgroup),
-            skipped,
+            strips == 1 ? 0 : warpgroup,
+            strips + others,
             step_of(segment.end, params.steps) - step_of(segment.begin, params.steps),
             segment.parts,
             segment.part,
@@ -364,8 +365,7 @@ __device__ __forceinline__ void finish(float (&sums)[kCount * kSums], const Para
 }
 
 // One of the two that multiply.
-template <class T, class Layout> struct Warpgroup {
-    using S = Shared<Layout>;
+template <class T, class S> struct Warpgroup {
     const Params &params;
     S shared;
     int *last_flag;
@@ -385,8 +385,8 @@ template <class T, class Layout> struct Warpgroup {
         for (int i = 0; i < kCount * kSums; ++i) {
             sums[i] = 0;
         }
-        multiply_steps<T, Layout, kCount>(sums, shared, S::kStrips == 1 ? 0 : index * S::kBoxBytes,
-                                          (S::kStrips + share.skipped) * S::kBoxBytes, share.steps, ring, thread);
+        multiply_steps<T, S, kCount>(sums, shared, share.strip * S::kBoxBytes, share.skipped * S::kBoxBytes,
+                                     share.steps, ring, thread);
         if (share.parts > 1 && !meet<S::kHalves>(sums, params, share, rank * 2 + index, index, thread, last_flag)) {
             return;
         }
@@ -414,11 +414,11 @@ template <class T, class Layout> struct Warpgroup {
     }
 };
 
-template <class T, class Layout>
+template <class T, Layout kLayout, int kHalves>
 __global__ __launch_bounds__(kThreads, 1) void sddmm_sm90(const __grid_constant__ CUtensorMap dy_map,
                                                           const __grid_constant__ CUtensorMap x_map,
                                                           const __grid_constant__ Params params) {
-    using S = Shared<Layout>;
+    using S = Shared<kLayout, kHalves>;
     extern __shared__ uint8_t raw[];
     const uint32_t raw_start = sm90::shared_address(raw);
     const S shared{(raw_start + S::kAlign - 1) / S::kAlign * S::kAlign};
@@ -451,12 +451,12 @@ __global__ __launch_bounds__(kThreads, 1) void sddmm_sm90(const __grid_constant_
         sm90::take_registers<kMathRegisters>();
         int *flags = reinterpret_cast<int *>(raw + (shared.empty(S::kStages) - raw_start));
         const int thread = static_cast<int>(threadIdx.x % kWarpgroup);
-        Warpgroup<T, Layout> work{params, shared, flags + warpgroup, rank, warpgroup, thread, {0, 0}};
-        Share next = share_of(params, first, rank, warpgroup); // no cluster is without a segment
+        Warpgroup<T, S> work{params, shared, flags + warpgroup, rank, warpgroup, thread, {0, 0}};
+        Share next = share_of<S>(params, first, rank, warpgroup); // no cluster is without a segment
         for (int i = first; i < last; ++i) {
             const Share share = next;
             if (i + 1 < last) {
-                next = share_of(params, i + 1, rank, warpgroup); // read before it is waited for
+                next = share_of<S>(params, i + 1, rank, warpgroup); // read before it is waited for
             }
             work.run(share);
         }

@@ -15,14 +15,17 @@ struct Params {
     const int32_t *first_segment; // [clusters + 1]
     const Segment *segments;
     const Chunk *chunks;
-    uint32_t lists_bytes; // of all three, which lie in this order
+    const int32_t *quorum; // [paced_tiles]
+    uint32_t lists_bytes; // of all four, which lie in this order
+    int32_t paced_tiles;  // how many tiles of each cluster keep pace with those of others
     int32_t steps;        // of all tokens; set by the launch
     void *values;    // [blocks, block_rows, block_cols]
     bool f32_values; // otherwise of the operands' dtype
     int32_t block_cols, rows, cols;
     float alpha, beta;
     float *sums;        // of parts of tiles
-    uint32_t *counters; // [meetings, kCounters], zeroed by the launch
+    uint32_t *counters; // [meetings, kCounters]
+    uint32_t *passed;   // [paced_tiles, milestones_of(steps)], behind the counters; the launch zeroes both
 };
 
 // Row-major [tokens, features].
@@ -35,7 +38,8 @@ struct Task {
     Params params;
     Operand dy, x; // [tokens, rows], [tokens, cols]
     int64_t tokens;
-    int clusters, halves, meetings;
+    int clusters, halves;
+    int counters; // to be zeroed
     Layout layout;
 };
 

@@ -1,6 +1,7 @@
 #include "sm90_schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -16,9 +17,10 @@ namespace {
 // A model of an H200, in clocks; fitted to measured times of 8192^3 at densities 0.5, 0.25 and 0.1 in all layouts. What
 // limits is what a multiprocessor receives, whether it or the other one of its cluster has asked for it.
 constexpr double kBoxClocks = 207;      // 8 KiB into shared memory: 64 tokens of a strip or a chunk
-constexpr double kUnionBoxClocks = 216; // as much in two boxes
-// The same without clusters, where it is more: a box, and what comes on top for a strip, which is read from device
-// memory once for the few tiles that have it, in equal shares for each of them.
+constexpr double kFreeBoxClocks = 187; // the same in tiles of any two strips, which keep pace
+constexpr double kFreeAloneBoxClocks = 191; // without clusters
+// Of whole pairs of strips without clusters, where it is more: a box, and what comes on top for a strip, which is read
+// from device memory once for the few tiles that have it, in equal shares for each of them.
 constexpr double kAloneBoxClocks = 187, kAloneStripClocks = 610;
 // 8 KiB from device memory, by all at once. Whole tiles run side by side through the same tokens and find in L2 what
 // others have read. Parts of tiles do not, but for what stays there: all operands of kCachedBytes, hardly anything of
@@ -28,8 +30,13 @@ constexpr double kCachedBytes = 24 << 20, kUncachedBytes = 128 << 20;
 constexpr double kStartClocks = 1000; // of a segment
 constexpr double kStoreClocks = 250;  // of 64 x 64 results
 constexpr double kSumsClocks = 300;   // of as many sums, to the workspace or back
-// What a cut must save, a narrower tile, and one strip for both warpgroups: they move more data than the model counts.
-constexpr double kWorthCutting = 0.985, kWorthNarrowing = 0.97, kWorthStrips = 0.97;
+// What a cut must save, and a narrower tile: they move more data than the model counts.
+constexpr double kWorthCutting = 0.985, kWorthNarrowing = 0.97;
+// Tiles of any two strips keep pace where the operands have more bytes: the first so many of a cluster. Of so many
+// clusters the slowest is not waited for.
+constexpr double kPacedBytes = 96 << 20;
+constexpr int kMostPaced = 256;
+constexpr int kFewStragglers = 16;
 
 // What a tile costs by the model, in clocks of the slower half.
 struct Cost {
@@ -43,31 +50,62 @@ struct Cost {
     double meeting(int parts) const { return kSumsClocks * products * parts; }
 };
 
-// What part of the operands comes from device memory each time.
-double uncached_part(const Pattern &pattern, int64_t tokens) {
-    const double bytes = 2.0 * static_cast<double>(tokens) * static_cast<double>(pattern.rows + pattern.cols);
-    return std::clamp((bytes - kCachedBytes) / (kUncachedBytes - kCachedBytes), 0.0, 1.0);
+double operand_bytes(const Pattern &pattern, int64_t tokens) {
+    return 2.0 * static_cast<double>(tokens) * static_cast<double>(pattern.rows + pattern.cols);
 }
 
-// sharing: how many tiles have this one's strips.
+bool keeps_pace(const Pattern &pattern, Layout layout, int64_t tokens) {
+    return layout == Layout::kFree && operand_bytes(pattern, tokens) > kPacedBytes;
+}
+
+// What part of the operands comes from device memory each time.
+double uncached_part(const Pattern &pattern, Layout layout, int64_t tokens) {
+    if (layout == Layout::kFree) {
+        return keeps_pace(pattern, layout, tokens) ? 1 : 0;
+    }
+    return std::clamp((operand_bytes(pattern, tokens) - kCachedBytes) / (kUncachedBytes - kCachedBytes), 0.0, 1.0);
+}
+
+// Of one step, to load so many boxes, of them so many strips' in a half. sharing: how many tiles have the same strips.
+double step_clocks(const TileKind &kind, int boxes, int strips, int sharing, double uncached) {
+    if (kind.layout == Layout::kFree) {
+        return (kind.halves == 1 ? kFreeAloneBoxClocks : kFreeBoxClocks) * boxes;
+    }
+    const double together = kBoxClocks * boxes;
+    return kind.halves == 1
+               ? std::max(together, kAloneBoxClocks * boxes + uncached * kAloneStripClocks * strips / sharing)
+               : together;
+}
+
 Cost cost_of(const Tile &tile, const TileKind &kind, int sharing, double steps, double uncached) {
-    const double box_clocks = kind.layout == Layout::kUnion ? kUnionBoxClocks : kBoxClocks;
     const double part_clocks = kBoxClocks + uncached * (kUnsharedBoxClocks - kBoxClocks);
-    const double strips = kind.shape.strips;
+    const int strips = tile.strips();
     Cost cost{0, 0, 0};
     for (const Half &half : tile.half) {
-        const double boxes = strips + half.chunks();
-        double whole = box_clocks * boxes;
-        if (kind.halves == 1) {
-            whole = std::max(whole, kAloneBoxClocks * boxes + uncached * kAloneStripClocks * strips / sharing);
-        }
-        const double part =
-            part_clocks * (strips / kind.halves + half.chunks()); // the other half loads the other strip
+        const double whole = step_clocks(kind, strips + half.chunks(), strips, sharing, uncached);
+        // The other half loads the other strip.
+        const double part = part_clocks * (1.0 * strips / kind.halves + half.chunks());
         cost.steps = std::max(cost.steps, steps * whole);
         cost.part_steps = std::max(cost.part_steps, steps * std::max(whole, part));
         cost.products = std::max(cost.products, 1.0 * half.of_strip(0) + half.of_strip(1));
     }
     return cost;
+}
+
+// Numbers the tiles by columns of the matrix, each as wide as some tiles of a strip. Those that run side by side then
+// have few strips and few chunks between them, about as many as a square has.
+std::vector<int> columns_of(const Pattern &pattern, const std::vector<Tile> &tiles,
+                            const std::map<int32_t, int> &sharing, int clusters) {
+    const double chunks = static_cast<double>(pattern.cols) / kEdge; // in all columns
+    std::map<int32_t, int> met;
+    std::vector<int> columns;
+    for (const Tile &tile : tiles) {
+        const int64_t all = sharing.at(tile.row[0]), number = met[tile.row[0]]++;
+        const double wide = std::sqrt(1.0 * clusters * tile.strips() * static_cast<double>(all) / chunks); // tiles
+        const int64_t count = std::max(std::lround(static_cast<double>(all) / wide), 1L);
+        columns.push_back(static_cast<int>(number * count / all));
+    }
+    return columns;
 }
 
 struct Assignment {
@@ -175,8 +213,8 @@ Assignment assign_tiles(const Pattern &pattern, const std::vector<Tile> &tiles, 
     for (const Tile &tile : tiles) {
         ++sharing[tile.row[0]];
     }
-    const double uncached = uncached_part(pattern, tokens);
-    const double steps = static_cast<double>(tokens) / kEdge;
+    const double uncached = uncached_part(pattern, kind.layout, tokens);
+    const double steps = static_cast<double>(tokens) / kTokens;
     std::vector<Cost> costs;
     double sum = 0;
     for (const Tile &tile : tiles) {
@@ -186,11 +224,14 @@ Assignment assign_tiles(const Pattern &pattern, const std::vector<Tile> &tiles, 
     average = sum / clusters;
     std::vector<int32_t> order(tiles.size());
     std::iota(order.begin(), order.end(), 0);
+    const std::vector<int> column = columns_of(pattern, tiles, sharing, clusters);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return column[a] < column[b]; });
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return costs[a].whole() > costs[b].whole(); });
     Assignment whole =
         Assigner(tiles, costs, kind.halves, clusters, std::numeric_limits<double>::infinity()).assign(order);
-    if (tokens < kSplitTokens) {
+    const bool slower_cut = kind.layout == Layout::kFree && kind.halves == kMostHalves; // measured; it is not modelled
+    if (tokens < kSplitTokens || slower_cut) {
         return whole;
     }
     Assignment best;
@@ -217,9 +258,25 @@ void take(Schedule &schedule, const Assignment &assignment) {
     schedule.longest = assignment.longest;
 }
 
+std::vector<int32_t> quorum_of(const Schedule &schedule) {
+    std::vector<int32_t> quorum;
+    for (int cluster = 0; cluster < schedule.clusters(); ++cluster) {
+        const auto begin = schedule.segments.begin() + schedule.first_segment[cluster];
+        const auto end = schedule.segments.begin() + schedule.first_segment[cluster + 1];
+        const auto cut = std::find_if(begin, end, [](const Segment &segment) { return segment.parts > 1; });
+        const size_t whole = std::min<size_t>(cut - begin, kMostPaced);
+        quorum.resize(std::max(quorum.size(), whole));
+        std::for_each(quorum.begin(), quorum.begin() + whole, [](int32_t &clusters) { ++clusters; });
+    }
+    for (int32_t &clusters : quorum) {
+        clusters -= clusters / kFewStragglers;
+    }
+    return quorum;
+}
+
 // With tiles as wide as there are enough of.
 Schedule make_in_layout(const Pattern &pattern, const TileKind &kind, int multiprocessors, int64_t tokens) {
-    const std::vector<StripPair> pairs = pair_strips(pattern, kind.layout);
+    const std::vector<StripPair> pairs = pair_strips(pattern, kind);
     const int clusters = std::max(multiprocessors / kind.halves, 1);
     Schedule best;
     best.longest = std::numeric_limits<double>::infinity();
@@ -251,15 +308,17 @@ bool takes(const Pattern &pattern) {
 }
 
 Schedule make_schedule(const Pattern &pattern, int multiprocessors, int64_t tokens) {
-    const bool paired = pattern.block_rows / kEdge % 2 == 0;
+    const Layout layout = pattern.block_rows / kEdge % 2 == 0 ? Layout::kPair : Layout::kFree;
     Schedule best;
     best.longest = std::numeric_limits<double>::infinity();
     for (int halves = kMostHalves; halves > 0; --halves) {
-        const Layout layout = paired ? Layout::kPair : halves == 2 ? Layout::kUnion : Layout::kStrip;
         Schedule made = make_in_layout(pattern, {layout, shape_of(layout), halves}, multiprocessors, tokens);
-        if (made.longest < (layout == Layout::kStrip ? kWorthStrips : 1) * best.longest) {
+        if (made.longest < best.longest) {
             best = std::move(made);
         }
+    }
+    if (keeps_pace(pattern, layout, tokens)) {
+        best.quorum = quorum_of(best);
     }
     return best;
 }

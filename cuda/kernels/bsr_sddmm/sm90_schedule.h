@@ -19,23 +19,22 @@ namespace bsparse::gpu::sddmm_sm90 {
 constexpr int kEdge = 64;         // rows of a strip, columns of a chunk
 constexpr int kMostHalves = 2;    // thread blocks of a cluster
 constexpr int kWidest = 4;        // most chunks of one warpgroup: 256 columns of f32 sums
+constexpr int kTokens = 64;       // of a step
+constexpr int kMilestone = 4;     // steps from one milestone of a tile to the next
 constexpr int kFractions = 65536; // ranges of tokens are in such parts of all steps
 constexpr int kLeastPart = kFractions / 16;
 constexpr int64_t kSplitTokens = 2048; // from here on tiles may be cut: then no part is without a step
 
-// Shared memory of a thread block: so many stages, each of so many tokens of the strips and of the chunks.
+// Shared memory of a thread block: so many stages, one for each step, each of so many boxes of strips and of chunks.
 struct Shape {
-    int strips, chunks, tokens, stages;
+    int boxes, stages;
 };
-constexpr Shape kPairShape{2, 4, 64, 4};  // all chunks are shared: 48 KiB a stage
-constexpr Shape kUnionShape{2, 6, 32, 7}; // few are, and loads are what limits: more chunks, finer stages of 32 KiB
-constexpr Shape kStripShape{1, 8, 64, 3}; // the strip is shared: 72 KiB a stage
+constexpr Shape kPairShape{6, 4}; // two strips that share all chunks: 48 KiB a stage
+constexpr Shape kFreeShape{9, 3}; // two strips and 7 chunks, or one and 8: 72 KiB a stage
 
-// kPair where every block row is whole pairs of strips, and else what is modelled to be faster.
-enum class Layout { kPair, kUnion, kStrip };
-constexpr Shape shape_of(Layout layout) {
-    return layout == Layout::kPair ? kPairShape : layout == Layout::kUnion ? kUnionShape : kStripShape;
-}
+// kPair where every block row is whole pairs of strips.
+enum class Layout { kPair, kFree };
+constexpr Shape shape_of(Layout layout) { return layout == Layout::kPair ? kPairShape : kFreeShape; }
 
 // The chunks of one thread block, in the order: those that only warpgroup 0 needs, for strip 0, both, only warpgroup 1.
 struct Half {
@@ -47,6 +46,7 @@ struct Half {
 struct Tile {
     int32_t row[2]; // first of each warpgroup's strip; an absent one lies beyond the matrix
     Half half[kMostHalves];
+    constexpr int32_t strips() const { return row[0] == row[1] ? 1 : 2; }
 };
 
 // What one cluster does with a tile.
@@ -69,6 +69,9 @@ struct Schedule {
     std::vector<int32_t> first_segment; // [clusters + 1]
     std::vector<Segment> segments;      // those of a cluster in order
     std::vector<Chunk> chunks;
+    // Of the clusters that begin with so many whole tiles, how many must be past a milestone of the last of them before
+    // others go on: all but a few. Empty where it does not pay.
+    std::vector<int32_t> quorum;
     Layout layout = Layout::kPair;
     int halves = 0;     // of every tile: thread blocks of a cluster
     int meetings = 0;   // tiles that are cut
@@ -78,6 +81,9 @@ struct Schedule {
     int clusters() const { return static_cast<int>(first_segment.size()) - 1; }
     int64_t sums_bytes() const { return units * kEdge * kEdge * int64_t{sizeof(float)}; }
 };
+
+constexpr int64_t steps_of(int64_t tokens) { return (tokens + kTokens - 1) / kTokens; }
+constexpr int64_t milestones_of(int64_t steps) { return (steps + kMilestone - 1) / kMilestone; }
 
 // Whether the kernel takes its blocks and sizes.
 bool takes(const Pattern &pattern);

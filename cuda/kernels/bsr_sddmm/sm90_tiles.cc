@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "../common/match.h"
 
@@ -22,19 +23,13 @@ using TwoStrips = std::array<Strip, 2>;
 bool has_blocks(const BlockLists &lists, int32_t major) { return lists.offsets[major] < lists.offsets[major + 1]; }
 
 // Which strips are a pair.
-std::vector<TwoStrips> match_strips(const Pattern &pattern, Layout layout) {
+std::vector<TwoStrips> match_strips(const Pattern &pattern) {
     const BlockLists &lists = pattern.by_row;
     const int32_t strips = pattern.block_rows / kEdge;
     std::vector<TwoStrips> pairs;
     std::vector<int32_t> left; // block rows whose last strip has no partner there
     for (int32_t major = 0; major < pattern.row_blocks; ++major) {
         if (!has_blocks(lists, major)) {
-            continue;
-        }
-        if (layout == Layout::kStrip) {
-            for (int32_t strip = 0; strip < strips; ++strip) {
-                pairs.push_back({Strip{major, strip * kEdge}, Strip{major, strip * kEdge}});
-            }
             continue;
         }
         for (int32_t strip = 0; strip + 1 < strips; strip += 2) {
@@ -61,7 +56,7 @@ int32_t first_row(const Pattern &pattern, const Strip &strip) {
     return static_cast<int32_t>(major * pattern.block_rows + strip.offset);
 }
 
-StripPair list_chunks(const Pattern &pattern, const TwoStrips &strips, Layout layout) {
+StripPair list_chunks(const Pattern &pattern, const TwoStrips &strips) {
     const BlockLists &lists = pattern.by_row;
     constexpr int32_t kEnd = std::numeric_limits<int32_t>::max();
     int32_t at[2], end[2];
@@ -93,12 +88,28 @@ StripPair list_chunks(const Pattern &pattern, const TwoStrips &strips, Layout la
     pair.only_1 = static_cast<int>(only_1.size());
     pair.chunks.insert(pair.chunks.end(), both.begin(), both.end());
     pair.chunks.insert(pair.chunks.end(), only_1.begin(), only_1.end());
-    if (layout == Layout::kStrip) { // where both warpgroups could have every chunk, but only one shall
-        pair.only_1 = pair.both / 2;
-        pair.only_0 = pair.both - pair.only_1;
-        pair.both = 0;
-    }
     return pair;
+}
+
+// A strip for both warpgroups: either could have every chunk, but each gets half of them.
+StripPair list_alone(const Pattern &pattern, const Strip &strip) {
+    StripPair pair = list_chunks(pattern, {strip, strip});
+    pair.only_1 = pair.both / 2;
+    pair.only_0 = pair.both - pair.only_1;
+    pair.both = 0;
+    return pair;
+}
+
+int tiles_of(const StripPair &pair, const TileKind &kind, int width) {
+    const int64_t per_strip = divide_up(std::max(pair.only_0, pair.only_1) + pair.both, width);
+    const int64_t together = divide_up(static_cast<int64_t>(pair.chunks.size()), kind.shape.boxes - pair.strips());
+    return static_cast<int>(divide_up(std::max(per_strip, together), kind.halves));
+}
+
+// That its tiles load for each step.
+int64_t boxes_of(const StripPair &pair, const TileKind &kind) {
+    return static_cast<int64_t>(pair.chunks.size()) +
+           int64_t{tiles_of(pair, kind, kWidest)} * kind.halves * pair.strips();
 }
 
 // How many of the numbers below end are of one half, if they are dealt one after the other.
@@ -106,19 +117,32 @@ int dealt(int end, int half, int halves) { return (end + halves - 1 - half) / ha
 
 } // namespace
 
-std::vector<StripPair> pair_strips(const Pattern &pattern, Layout layout) {
+std::vector<StripPair> pair_strips(const Pattern &pattern, const TileKind &kind) {
     std::vector<StripPair> pairs;
-    for (const TwoStrips &strips : match_strips(pattern, layout)) {
-        pairs.push_back(list_chunks(pattern, strips, layout));
+    for (const TwoStrips &strips : match_strips(pattern)) {
+        StripPair pair = list_chunks(pattern, strips);
+        if (kind.layout == Layout::kFree) {
+            std::vector<StripPair> alone;
+            int64_t boxes = 0;
+            for (const Strip &strip : strips) {
+                if (strip.major != kAbsent) {
+                    alone.push_back(list_alone(pattern, strip));
+                    boxes += boxes_of(alone.back(), kind);
+                }
+            }
+            if (boxes < boxes_of(pair, kind)) {
+                pairs.insert(pairs.end(), alone.begin(), alone.end());
+                continue;
+            }
+        }
+        pairs.push_back(std::move(pair));
     }
     return pairs;
 }
 
 void add_tiles(const StripPair &pair, const TileKind &kind, int width, std::vector<Tile> &to,
                std::vector<Chunk> &chunks) {
-    const int64_t per_strip = divide_up(std::max(pair.only_0, pair.only_1) + pair.both, width);
-    const int64_t together = divide_up(static_cast<int64_t>(pair.chunks.size()), kind.shape.chunks);
-    const int tiles = static_cast<int>(divide_up(std::max(per_strip, together), kind.halves));
+    const int tiles = tiles_of(pair, kind, width);
     const int halves = tiles * kind.halves;
     const int bounds[4] = {0, pair.only_0, pair.only_0 + pair.both, static_cast<int>(pair.chunks.size())};
     int next[3] = {bounds[0], bounds[1], bounds[2]}; // of only_0, both, only_1

@@ -13,6 +13,7 @@ struct StripPair {
     int32_t row[2]; // as in Tile
     std::vector<Chunk> chunks; // only warpgroup 0, both, only warpgroup 1; in each the columns ascend
     int only_0, both, only_1;
+    int strips() const { return row[0] == row[1] ? 1 : 2; }
 };
 
 // What all tiles of a schedule have in common.
@@ -22,7 +23,8 @@ struct TileKind {
     int halves;
 };
 
-std::vector<StripPair> pair_strips(const Pattern &pattern, Layout layout);
+// Strips that share too few chunks are not paired but have both warpgroups to themselves.
+std::vector<StripPair> pair_strips(const Pattern &pattern, const TileKind &kind);
 
 // Deals the chunks to as few tiles as hold them with at most width for each warpgroup, so that both the halves' chunks
 // and those of each strip in them differ by at most one. Each gets neighbours: then tiles that run at the same time
