@@ -12,7 +12,7 @@
 namespace bsparse::gpu {
 namespace {
 
-constexpr int64_t kAheadBytes = int64_t{128} << 10; // of a thread block's values, brought into L2 ahead of their use
+constexpr int64_t kAheadRowBytes = 512; // of each row of a tile, brought into L2 ahead of their use
 constexpr int32_t kWidestBlock = 1024;              // wider blocks gain nothing here and make prefetches large
 
 // One thread for each element of D that is a sum of parts, added in the order of the columns.
@@ -39,31 +39,21 @@ __global__ void decode_join(const __grid_constant__ DecodeTask task) {
 
 using Kernel = void (*)(DecodeTask);
 
-template <typename T, int kTokenTiles> Kernel kernel_of_rows(int tile_rows, bool narrow) {
-    if (narrow) {
-        return decode<DecodeShape<T, kTokenTiles, 16, 16>>;
-    }
-    switch (tile_rows) {
-    case 64:
-        return decode<DecodeShape<T, kTokenTiles, 64, 32>>;
-    case 32:
-        return decode<DecodeShape<T, kTokenTiles, 32, 32>>;
-    default:
-        return decode<DecodeShape<T, kTokenTiles, 16, 32>>;
-    }
+template <typename T, int kTokenTiles> Kernel kernel_of_rows(int tile_rows) {
+    return tile_rows == 32 ? decode<DecodeShape<T, kTokenTiles, 32>> : decode<DecodeShape<T, kTokenTiles, 16>>;
 }
 
-template <typename T> Kernel kernel_of(int64_t tokens, int tile_rows, bool narrow) {
+template <typename T> Kernel kernel_of(int64_t tokens, int tile_rows) {
     if (tokens <= 8) {
-        return kernel_of_rows<T, 1>(tile_rows, narrow);
+        return kernel_of_rows<T, 1>(tile_rows);
     }
     if (tokens <= 16) {
-        return kernel_of_rows<T, 2>(tile_rows, narrow);
+        return kernel_of_rows<T, 2>(tile_rows);
     }
     if (tokens <= 32) {
-        return kernel_of_rows<T, 4>(tile_rows, narrow);
+        return kernel_of_rows<T, 4>(tile_rows);
     }
-    return kernel_of_rows<T, 8>(tile_rows, narrow);
+    return tile_rows == 64 ? decode<DecodeShape<T, 8, 64>> : kernel_of_rows<T, 8>(tile_rows);
 }
 
 class Decode : public Family {
@@ -90,9 +80,7 @@ public:
         const bsparse_args &args = run.args;
         const Pattern &pattern = plan_.pattern;
         const bool early = waits();
-        const bool narrow = pattern.block_cols % 32 != 0;
-        const int tile_rows =
-            narrow ? 16 : decode_tile_rows(pattern.block_rows, lists_.items, enough(args.tokens, early));
+        const int tile_rows = decode_tile_rows(pattern.block_rows, args.tokens, lists_.items, enough(early));
         DecodeTask task;
         task.x = static_cast<const char *>(args.b);
         task.values = static_cast<const char *>(args.s_values);
@@ -103,18 +91,19 @@ public:
         task.block_rows = pattern.block_rows;
         task.block_cols = pattern.block_cols;
         task.tiles = pattern.block_rows / tile_rows;
-        const int64_t tile_bytes = int64_t{tile_rows} * pattern.block_cols * dtype_bytes(plan_.desc.dtype);
-        task.ahead = static_cast<int32_t>((kAheadBytes + tile_bytes - 1) / tile_bytes);
+        const int64_t row_bytes = pattern.block_cols * dtype_bytes(plan_.desc.dtype);
+        task.ahead = static_cast<int32_t>((kAheadRowBytes + row_bytes - 1) / row_bytes);
         task.items = reinterpret_cast<const int4 *>(run.schedule);
         task.joins = reinterpret_cast<const int4 *>(run.schedule + lists_.first_join());
         task.columns = run.schedule + lists_.first_column();
         task.joined = lists_.joins * args.tokens * pattern.block_rows;
         task.parts = reinterpret_cast<float *>(run.workspace);
         task.epilogue = make_epilogue(plan_, args);
+        task.plain = args.beta == 0 && args.bias == nullptr && args.aux == nullptr &&
+                     plan_.desc.epilogue == BSPARSE_EPILOGUE_NONE && plan_.desc.out_dtype == plan_.desc.dtype;
 
         const bool bf16 = plan_.desc.dtype == BSPARSE_BF16;
-        launch(bf16 ? kernel_of<__nv_bfloat16>(args.tokens, tile_rows, narrow)
-                    : kernel_of<__half>(args.tokens, tile_rows, narrow),
+        launch(bf16 ? kernel_of<__nv_bfloat16>(args.tokens, tile_rows) : kernel_of<__half>(args.tokens, tile_rows),
                int64_t{lists_.items} * task.tiles, early, run.stream, task);
         if (task.joined > 0) {
             launch(decode_join, (task.joined - 1) / kDecodeThreads + 1, early, run.stream, task);
@@ -127,14 +116,8 @@ private:
                   task);
     }
 
-    // Tiles that keep the device busy. Where kernels of a chain overlap, a few large tiles are best for few tokens: the
-    // next kernel's run beside them (4096 x 4096, density 0.25, 1 token, H200: 64 tiles 3.6 us, 128 tiles 4.2 us).
-    int enough(int64_t tokens, bool early) const {
-        if (!early) {
-            return multiprocessors_ * 3 / 2;
-        }
-        return tokens <= 16 ? multiprocessors_ * 3 / 8 : multiprocessors_ * 3 / 4;
-    }
+    // Tiles that keep the device busy. Where kernels of a chain overlap, the next kernel's run beside them.
+    int enough(bool early) const { return early ? multiprocessors_ * 3 / 4 : multiprocessors_ * 3 / 2; }
 
     // Whether the code that this device runs waits for the kernels before it, as it must in an early start: that for
     // sm_90 does, that for sm_80 cannot, and a build for sm_80 alone is what a newer device then translates.

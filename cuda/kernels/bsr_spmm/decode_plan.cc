@@ -52,8 +52,8 @@ DecodeLists make_decode_lists(const Pattern &pattern, int multiprocessors, int64
     return lists;
 }
 
-int decode_tile_rows(int32_t block_rows, int32_t items, int enough) {
-    int rows = kDecodeMostRows;
+int decode_tile_rows(int32_t block_rows, int64_t tokens, int32_t items, int enough) {
+    int rows = tokens > 32 ? kDecodeMostRows : 32;
     while (rows > 16 && (block_rows % rows != 0 || int64_t{items} * (block_rows / rows) < enough)) {
         rows /= 2;
     }
