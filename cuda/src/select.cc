@@ -6,8 +6,8 @@ std::vector<Kind> candidates(const Plan &plan, int arch) {
     const bsparse_plan_desc &desc = plan.desc;
     std::vector<Kind> kinds;
     const bool half = desc.dtype == BSPARSE_BF16 || desc.dtype == BSPARSE_F16;
-    // wgmma takes f32 as TF32 alone, and only as spmm has its operands.
-    const bool tf32 = desc.dtype == BSPARSE_F32 && (desc.flags & BSPARSE_ALLOW_TF32) != 0 && desc.op == BSPARSE_SPMM;
+    // wgmma takes f32 as TF32 alone, and K-major: sddmm has it the other way.
+    const bool tf32 = desc.dtype == BSPARSE_F32 && (desc.flags & BSPARSE_ALLOW_TF32) != 0 && desc.op != BSPARSE_SDDMM;
     const bool forced = (desc.flags & BSPARSE_FORCE_SM80) != 0;
     if ((half || tf32) && !forced && plan.pattern.blocks > 0) { // without blocks there is nothing to multiply fast
         if (half && desc.op == BSPARSE_SPMM) {

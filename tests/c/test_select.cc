@@ -38,7 +38,7 @@ void test_before_and_after_hopper() {
 void test_tf32_where_it_is_allowed() {
     CHECK((of(BSPARSE_SPMM, BSPARSE_F32, 90, BSPARSE_ALLOW_TF32) == Kinds{Kind::kSm90, Kind::kSm80}));
     CHECK((of(BSPARSE_SPMM, BSPARSE_F32, 80, BSPARSE_ALLOW_TF32) == Kinds{Kind::kSm80}));
-    CHECK((of(BSPARSE_SPMM_T, BSPARSE_F32, 90, BSPARSE_ALLOW_TF32) == Kinds{Kind::kSm80}));
+    CHECK((of(BSPARSE_SPMM_T, BSPARSE_F32, 90, BSPARSE_ALLOW_TF32) == Kinds{Kind::kSm90, Kind::kSm80}));
     CHECK((of(BSPARSE_SDDMM, BSPARSE_F32, 90, BSPARSE_ALLOW_TF32) == Kinds{Kind::kSm80}));
 }
 

@@ -31,6 +31,13 @@ Place place_of(const Pattern &pattern, int64_t value) {
             int64_t{pattern.by_row.minors[block]} * pattern.block_cols + inside % pattern.block_cols};
 }
 
+// Of blocks transposed: where in s_values their elements come from.
+int64_t before_transposing(const Pattern &pattern, int64_t value) {
+    const int64_t size = int64_t{pattern.block_rows} * pattern.block_cols;
+    const int64_t inside = value % size;
+    return value - inside + inside % pattern.block_rows * pattern.block_cols + inside / pattern.block_rows;
+}
+
 // Elements of s_values that begin a piece of [rows, cols] with something inside the matrix.
 std::set<int64_t> pieces_of(const Pattern &pattern, int32_t rows, int32_t cols) {
     std::set<int64_t> pieces;
@@ -81,7 +88,10 @@ void check_pieces(const Pattern &pattern, bool transposed, int32_t line = kLineO
                     continue;
                 }
                 const int32_t col = strip == 0 ? step.cols & 0xFFFF : step.cols >> 16;
-                const int64_t value = int64_t{step.row[strip]} * value_width(pattern, line) + col;
+                int64_t value = int64_t{step.row[strip]} * value_width(pattern, transposed, line) + col;
+                if (transposed && line == kLineOf32Bits) {
+                    value = before_transposing(pattern, value);
+                }
                 const Place place{tile->output[strip], step.input};
                 CHECK(place_of(pattern, value) == (transposed ? Place{place.second, place.first} : place));
                 CHECK(missing.erase(value) == 1);
@@ -109,6 +119,10 @@ void test_every_piece_of_f32_once() {
     for (const int32_t width : {16, 32, 64, 96, 128}) {
         check_pieces(random_pattern(1000, 900, 64, width, 0.3), false, kLineOf32Bits);
         check_pieces(random_pattern(900, 900, 128, width, 0.3), false, kLineOf32Bits);
+    }
+    for (const int32_t height : {16, 32, 64, 128, 192}) {
+        check_pieces(random_pattern(900, 1000, height, 64, 0.3), true, kLineOf32Bits);
+        check_pieces(random_pattern(900, 900, height, 128, 0.3), true, kLineOf32Bits);
     }
     CHECK(!has_schedule(random_pattern(512, 512, 64, 48, 0.5), false, kLineOf32Bits)); // neither 32 deep nor on end
 }

@@ -1,6 +1,6 @@
 // The sm_90 family of spmm and spmm_t: bf16 and f16, blocks of a multiple of 64 outputs and 16 inputs, and
-// spmm of 32x32 blocks. Of f32 as TF32, where the caller allows it, spmm alone and no 32x32 blocks: wgmma takes both of
-// its operands K-major only.
+// spmm of 32x32 blocks. f32 as TF32, where the caller allows it, with no 32x32 blocks; wgmma takes it K-major alone, so
+// that spmm_t first transposes the blocks into the workspace.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -24,6 +24,7 @@ class SpmmSm90 final : public Family {
 public:
     SpmmSm90(const Plan &plan, const DeviceFacts &device)
         : plan_(plan), transposed_(plan.desc.op == BSPARSE_SPMM_T), line_(line_of(plan)),
+          across_(transposed_ && line_ == kLineOf16Bits),
           order_(has_merge_schedule(plan.pattern, transposed_)
                      ? make_merge_schedule(plan.pattern, device.multiprocessors)
                      : make_schedule(plan.pattern, transposed_, device.multiprocessors, line_)) {
@@ -40,17 +41,27 @@ public:
 
     bool serves(const bsparse_args &args) const override {
         const bsparse_dtype dtype = plan_.desc.dtype;
-        return can_map(dtype, args.b, args.ldb) && can_map(dtype, args.s_values, value_width(plan_.pattern, line_)) &&
+        return can_map(dtype, args.b, args.ldb) &&
+               can_map(dtype, args.s_values, value_width(plan_.pattern, transposed_, line_)) &&
                args.tokens < std::numeric_limits<int32_t>::max() / 2;
     }
 
-    size_t workspace_bytes(int64_t) const override { return 0; }
+    size_t workspace_bytes(int64_t) const override {
+        return transposes() ? static_cast<size_t>(elements() * dtype_bytes(plan_.desc.dtype)) : 0;
+    }
 
     void run(const Run &run) const override {
         const int way = order_.choose(run.args.tokens);
         const bool staged = !goes_direct(run.args);
         const KernelChoice kernel = choose(way, staged);
         Arguments arguments = describe(run, way, staged);
+        if (transposes()) {
+            const Pattern &pattern = plan_.pattern;
+            transpose_blocks(launcher_,
+                             {static_cast<const float *>(run.args.s_values), reinterpret_cast<float *>(run.workspace),
+                              pattern.blocks, pattern.block_rows, pattern.block_cols},
+                             run.stream);
+        }
         const LaunchShape shape{static_cast<unsigned>(used_workers(arguments) * arguments.cluster), kThreads,
                                 kernel.shared_bytes, static_cast<unsigned>(arguments.cluster), true};
         void *parameters[] = {&arguments};
@@ -68,18 +79,17 @@ private:
         const bsparse_dtype dtype = plan_.desc.dtype;
         const auto choose_as = dtype == BSPARSE_BF16 ? choose_bf16 : dtype == BSPARSE_F16 ? choose_f16 : choose_tf32;
         return choose_as(
-            {order_.merged, order_.depth, transposed_, order_.paired, order_.lists[way].coverage.tokens, staged});
+            {order_.merged, order_.depth, across_, order_.paired, order_.lists[way].coverage.tokens, staged});
     }
 
     Arguments describe(const Run &run, int way, bool staged) const {
-        const Pattern &pattern = plan_.pattern;
         const bsparse_args &args = run.args;
         const UnitLists &lists = order_.lists[way];
         const Coverage &coverage = lists.coverage;
-        const int64_t outputs = transposed_ ? pattern.cols : pattern.rows;
+        const int64_t outputs = transposed_ ? plan_.pattern.cols : plan_.pattern.rows;
         const int group_tokens = coverage.tokens * coverage.cluster;
         Arguments a;
-        map_operands(args, coverage.tokens, a);
+        map_operands(run, coverage.tokens, a);
         if (!staged) {
             const bool f32 = plan_.desc.dtype == BSPARSE_F32;
             a.output_map = make_tensor_map({plan_.desc.dtype, args.d, outputs, args.tokens, args.ldd},
@@ -100,8 +110,9 @@ private:
         return a;
     }
 
-    void map_operands(const bsparse_args &args, int tokens, Arguments &a) const {
+    void map_operands(const Run &run, int tokens, Arguments &a) const {
         const Pattern &pattern = plan_.pattern;
+        const bsparse_args &args = run.args;
         const bsparse_dtype dtype = plan_.desc.dtype;
         const bool to_tf32 = dtype == BSPARSE_F32; // wgmma would cut off what TF32 lacks
         const MapMatrix inputs{dtype,       args.b,   transposed_ ? pattern.rows : pattern.cols,
@@ -110,9 +121,9 @@ private:
         if (order_.merged) {
             a.narrow_map = make_tensor_map(inputs, order_.depth / 2, tokens);
         }
-        const int64_t width = value_width(pattern, line_);
-        const int64_t elements = pattern.blocks * pattern.block_rows * pattern.block_cols;
-        const MapMatrix values{dtype, args.s_values, width, elements / width, width, to_tf32};
+        const int64_t width = value_width(pattern, transposed_, line_);
+        const void *blocks = transposes() ? run.workspace : args.s_values;
+        const MapMatrix values{dtype, blocks, width, elements() / width, width, to_tf32};
         a.value_map = make_tensor_map(values, line_, value_lines());
     }
 
@@ -121,8 +132,12 @@ private:
         if (order_.merged) {
             return kMergeLines;
         }
-        return transposed_ ? order_.depth : kStrip * order_.depth / line_;
+        return across_ ? order_.depth : kStrip * order_.depth / line_;
     }
+
+    bool transposes() const { return transposed_ && !across_; }
+
+    int64_t elements() const { return plan_.pattern.blocks * plan_.pattern.block_rows * plan_.pattern.block_cols; }
 
     // The first units go to a worker each: with few of them, the last workers have none.
     int used_workers(const Arguments &a) const {
@@ -130,10 +145,10 @@ private:
         return static_cast<int>(std::min<int64_t>(a.workers, groups * order_.tiles));
     }
 
-
     const Plan &plan_;
     const bool transposed_;
     const int32_t line_;
+    const bool across_; // the kernels read the blocks across; else spmm_t's are transposed before
     Schedule order_; // its words are in schedule_
     std::vector<std::string> names_; // for each of order_.lists
     const Launcher launcher_;
@@ -142,8 +157,7 @@ private:
 bool takes(const Plan &plan) {
     const bool transposed = plan.desc.op == BSPARSE_SPMM_T;
     if (plan.desc.dtype == BSPARSE_F32) {
-        return (plan.desc.flags & BSPARSE_ALLOW_TF32) != 0 && !transposed &&
-               has_schedule(plan.pattern, transposed, line_of(plan));
+        return (plan.desc.flags & BSPARSE_ALLOW_TF32) != 0 && has_schedule(plan.pattern, transposed, line_of(plan));
     }
     return has_schedule(plan.pattern, transposed) || has_merge_schedule(plan.pattern, transposed);
 }

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include "../common/epilogue.cuh"
+#include "../common/launch.h"
 #include "sm90_merge_schedule.h"
 #include "sm90_schedule.h"
 
@@ -35,7 +36,7 @@ struct KernelChoice {
 struct Variant {
     bool merged;     // 32x32 blocks: of what follows, only staged counts
     int depth;       // 16, 32, 64, as in Schedule
-    bool transposed; // spmm_t
+    bool transposed; // spmm_t, whose blocks are read across
     bool paired;     // as in Schedule
     int tokens;      // of a thread block: 256; 128 at depths of 128 bytes only, as 64, of 16 bits a number
     bool staged;     // for beta * C, aux, another dtype of D than that of S, and any alignment of C, D and aux
@@ -43,6 +44,15 @@ struct Variant {
 
 KernelChoice choose_bf16(const Variant &variant); // sm90_bf16.cu
 KernelChoice choose_f16(const Variant &variant);  // sm90_f16.cu
-KernelChoice choose_tf32(const Variant &variant); // sm90_tf32.cu: of f32, depths 16 and 32, neither merged nor spmm_t
+KernelChoice choose_tf32(const Variant &variant); // sm90_tf32.cu: of f32, depths 16 and 32, neither merged nor across
+
+// Blocks of f32 one after the other, [rows, cols] each, to [cols, rows]; cols is a multiple of 32.
+struct Transposition {
+    const float *from;
+    float *to;
+    int64_t blocks;
+    int rows, cols;
+};
+void transpose_blocks(const Launcher &launcher, const Transposition &task, cudaStream_t stream); // sm90_transpose.cu
 
 } // namespace bsparse::gpu::spmm_sm90

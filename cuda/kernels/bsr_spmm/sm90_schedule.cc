@@ -12,8 +12,8 @@ namespace {
 // One direction of a pattern, in the kernel's words.
 struct Side {
     const BlockLists &lists; // major: block rows (columns if transposed) of outputs
-    bool transposed;
-    int32_t block_rows;
+    bool across; // lines of the values are of one input each, not of one output
+    int32_t block_lines; // of a block in the values
     int32_t block_outputs, block_inputs;
     int64_t outputs, inputs;
     int32_t line, depth;
@@ -31,7 +31,9 @@ int32_t depth_of(int32_t block_inputs, int32_t line) {
 Side side_of(const Pattern &p, bool transposed, int32_t line) {
     const int32_t depth = depth_of(transposed ? p.block_rows : p.block_cols, line);
     if (transposed) {
-        return {p.by_col, true, p.block_rows, p.block_cols, p.block_rows, p.cols, p.rows, line, depth};
+        const bool across = line == kLineOf16Bits;
+        return {p.by_col, across, across ? p.block_rows : p.block_cols, p.block_cols, p.block_rows, p.cols, p.rows,
+                line,     depth};
     }
     return {p.by_row, false, p.block_rows, p.block_rows, p.block_cols, p.rows, p.cols, line, depth};
 }
@@ -48,8 +50,8 @@ struct Piece {
 };
 
 Piece piece(const Side &side, const Strip &strip, int32_t block, int32_t depth) {
-    const int32_t first_row = block * side.block_rows;
-    if (side.transposed) {
+    const int32_t first_row = block * side.block_lines;
+    if (side.across) {
         return {first_row + depth, strip.offset * kStrip};
     }
     const int32_t fold = side.line / side.depth; // lines of the block in one of the values
@@ -177,16 +179,18 @@ private:
 
 } // namespace
 
-int32_t value_width(const Pattern &pattern, int32_t line) { return std::max(pattern.block_cols, line); }
+int32_t value_width(const Pattern &pattern, bool transposed, int32_t line) {
+    return std::max(transposed && line == kLineOf32Bits ? pattern.block_rows : pattern.block_cols, line);
+}
 
 bool has_schedule(const Pattern &pattern, bool transposed, int32_t line) {
     const Side side = side_of(pattern, transposed, line);
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
     const int64_t strips = int64_t{side.lists.majors()} * side.block_outputs / kStrip;
     const int64_t pieces = pattern.blocks * (side.block_outputs / kStrip) * (side.block_inputs / side.depth);
-    const bool on_end = transposed || side.depth == line || side.block_inputs == side.depth;
+    const bool on_end = side.across || side.depth == line || side.block_inputs == side.depth;
     return side.block_outputs % kStrip == 0 && side.block_inputs % 16 == 0 && on_end && pattern.block_rows < 1 << 15 &&
-           pattern.block_cols < 1 << 15 && pattern.blocks * pattern.block_rows < kMost && pattern.rows < kMost &&
+           pattern.block_cols < 1 << 15 && pattern.blocks * side.block_lines < kMost && pattern.rows < kMost &&
            pattern.cols < kMost && pieces < kMost && strips < kMostTiles &&
            int64_t{pattern.row_blocks} * pattern.col_blocks < kMostGrid;
 }

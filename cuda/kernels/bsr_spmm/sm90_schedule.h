@@ -30,12 +30,13 @@ struct Tile {
     int32_t unused[2];
 };
 
-// Elements in a line: kLineOf32Bits are of f32, which spmm alone has here.
+// Elements in a line: kLineOf32Bits are of f32, which wgmma takes K-major alone, so that spmm_t's values are those of
+// the blocks transposed, one after the other.
 constexpr int32_t kLineOf16Bits = 64, kLineOf32Bits = 32;
 
 // The values as a matrix of lines: of a block's own, or of so many elements, several of its lines, where it has fewer
 // columns.
-int32_t value_width(const Pattern &pattern, int32_t line = kLineOf16Bits);
+int32_t value_width(const Pattern &pattern, bool transposed = false, int32_t line = kLineOf16Bits);
 
 // Whether there is a schedule: blocks have a multiple of 64 outputs and 16, 32 or a multiple of a line of inputs
 // (spmm_t: of 16), and every number fits its field.
