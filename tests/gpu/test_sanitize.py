@@ -25,8 +25,8 @@ SHAPES = (
 FEW = (((128, 64), 7), ((64, 64), 16), ((32, 32), 1))  # tokens of the decode kernels
 
 
-def check(cuda, op, dtype, block, tokens, **rest):
-    product(ragged(block, tokens), op, dtype, **rest).check(cuda, DeviceMemory(guard=0))
+def check(cuda, op, dtype, block, tokens, arithmetic="tensor", **rest):
+    product(ragged(block, tokens), op, dtype, **rest).check(cuda, DeviceMemory(arithmetic, guard=0))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -45,7 +45,7 @@ def test_f32(cuda, op):
 @pytest.mark.parametrize("op", OPS)
 def test_tf32(cuda, op):
     for block, tokens in (SHAPES[0], SHAPES[1], ((64, 16), 300)):
-        check(cuda, op, "f32", block, tokens, flags=int(bc.Flags.ALLOW_TF32))
+        check(cuda, op, "f32", block, tokens, "tf32", flags=int(bc.Flags.ALLOW_TF32))
 
 
 def test_few_tokens(cuda):
