@@ -166,6 +166,7 @@ double unevenness(const Schedule &schedule, int64_t tokens) {
         all += tile->steps * lists.coverage.step_cost + lists.coverage.unit_cost;
     }
     const int64_t groups = tokens / (lists.coverage.tokens * lists.coverage.cluster);
+    CHECK(groups <= lists.coverage.period);
     return static_cast<double>(lists.spans[groups]) * lists.workers / static_cast<double>(all * groups);
 }
 

@@ -246,6 +246,16 @@ def test_what_is_not_fused_is_loaded_so(make, tokens, tmp_path, family, when):
     assert activations(bsparse_hf.load(tmp_path)) == activations(model) != {}
 
 
+def test_an_unfused_model_with_hooks_stays_unfused(make, tmp_path):
+    model, patcher = make("bert"), BlockSparseModelPatcher(fuse_activations=False)
+    patcher.add_pattern(".*", density=0.5, block=16)
+    patcher.patch_model(model)
+    for module in model.modules():
+        module.register_forward_hook(lambda *_: None)  # as layers that get offloaded have
+    model.save_pretrained(tmp_path)
+    assert not activations(bsparse_hf.load(tmp_path))
+
+
 def test_dequantize_leaves_none_fused(make, patch):
     model = make("bert")
     before = classes(model)

@@ -54,6 +54,15 @@ def test_auto_decides_once_for_all_tokens(monkeypatch, most, runs, strict):
         torch.testing.assert_close(program.module()(x), layer(x))
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_auto_where_dense_is_never_faster(strict):
+    layer = BlockSparseLinear(48, 64, block=16, density=0.25, backend="auto")
+    assert gain.dense_from(layer.pattern, torch.float32, torch.device("cpu")) == gain.NEVER
+    shapes = ({0: torch.export.Dim("tokens")},)
+    program = torch.export.export(layer, (torch.randn(5, 48),), dynamic_shapes=shapes, strict=strict)
+    assert "bsparse.linear.default" in {str(node.target) for node in program.graph.nodes}
+
+
 def test_the_index_tensors_are_buffers_of_the_program():
     program = export(make())
     assert set(program.graph_signature.buffers) == {

@@ -13,7 +13,8 @@ constexpr int kMostTries = 64; // looks at how far others are, each of half a mi
 // What one cluster has brought into L2 the others find there, as long as they come by soon: operands larger than L2 are
 // otherwise read from device memory again and again, as some multiprocessors get ahead of others. So each cluster
 // counts itself at every milestone, and goes no further while too few have passed the one kMostAhead before. The
-// results do not depend on it, and whoever waits in vain, as others are not running, does not wait again.
+// results do not depend on it. Whoever waits in vain, as others are not running, neither waits nor counts again, so
+// that the others soon give up, too.
 class Pace {
 public:
     __device__ Pace(const Params &params, bool counts)

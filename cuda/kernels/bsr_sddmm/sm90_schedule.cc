@@ -17,7 +17,7 @@ namespace {
 // A model of an H200, in clocks; fitted to measured times of 8192^3 at densities 0.5, 0.25 and 0.1 in all layouts. What
 // limits is what a multiprocessor receives, whether it or the other one of its cluster has asked for it.
 constexpr double kBoxClocks = 207;      // 8 KiB into shared memory: 64 tokens of a strip or a chunk
-constexpr double kFreeBoxClocks = 187; // the same in tiles of any two strips, which keep pace
+constexpr double kFreeBoxClocks = 187; // the same in tiles of any two strips
 constexpr double kFreeAloneBoxClocks = 191; // without clusters
 // Of whole pairs of strips without clusters, where it is more: a box, and what comes on top for a strip, which is read
 // from device memory once for the few tiles that have it, in equal shares for each of them.

@@ -35,9 +35,9 @@ struct DecodeTask {
 // Programmatic dependent launch, where the code is compiled for it (decode.cu asks before it launches that way).
 // Before the wait a kernel may read nothing that a kernel writes: X, C and the bias, but also the values, which an
 // optimizer's step may have written just before. Those are only brought into L2, where later writes find them. The
-// lists may be read: a copy brought them, and a kernel starts only after all copies enqueued
-// before it, for only a kernel is overtaken, and that one waited for those copies too. They are read past L1, which may
-// remember what was at an address earlier.
+// lists may be read: a copy brought them, and a kernel starts only after all copies enqueued before it, for only a
+// kernel is overtaken, and that one waited for those copies too. They are read past L1, which may remember what was at
+// an address earlier.
 __device__ inline void start_early() {
 #if __CUDA_ARCH__ >= 900
     sm90::let_next_kernel_start();
@@ -208,6 +208,7 @@ private:
                 }
             }
         }
+        // One block a step at most: of blocks whose width is no multiple of 32, some are not brought.
         if (Shape::kMany && prefetches_ && at_[0].within == 0 && at_[0].block + task_.ahead < last_) {
             bring_tile_into_l2(task_, at_[0].block + task_.ahead, tile_row_, Shape::kRows);
         }

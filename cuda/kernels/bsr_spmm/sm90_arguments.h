@@ -36,7 +36,7 @@ struct KernelChoice {
 struct Variant {
     bool merged;     // 32x32 blocks: of what follows, only staged counts
     int depth;       // 16, 32, 64, as in Schedule
-    bool transposed; // spmm_t, whose blocks are read across
+    bool across;     // spmm_t: its blocks are read across; those of f32 are transposed before
     bool paired;     // as in Schedule
     int tokens;      // of a thread block: 256; 128 at depths of 128 bytes only, as 64, of 16 bits a number
     bool staged;     // for beta * C, aux, another dtype of D than that of S, and any alignment of C, D and aux

@@ -2,7 +2,7 @@
 // stages that one warp fills with bulk tensor copies. See sm90_schedule.h for tiles, steps and units.
 //
 // Transposed on purpose: the pieces of S are wgmma's A, in either direction as they are stored (spmm_t reads the same
-// bytes MN-major), and the inputs, shared by both strips, its B.
+// bytes MN-major; those of f32 are transposed before), and the inputs, shared by both strips, its B.
 #pragma once
 
 #include "../common/sm90.cuh"

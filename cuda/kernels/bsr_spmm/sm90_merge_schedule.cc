@@ -166,7 +166,7 @@ Schedule make_merge_schedule(const Pattern &pattern, int multiprocessors) {
     append(tiles, schedule.words);
     schedule.steps_offset = schedule.words.size();
     append(steps, schedule.words);
-    schedule.add_lists(kSingle, costs, pattern.cols, multiprocessors);
+    schedule.add_lists(kSingle, costs, pattern.cols * 2, multiprocessors);
     return schedule;
 }
 

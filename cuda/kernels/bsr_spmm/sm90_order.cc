@@ -33,12 +33,13 @@ int Schedule::choose(int64_t tokens) const {
 
 // Few long units in a supergroup leave some workers with one of the last supergroup's, alone. So there are also lists
 // for larger ones. Their inputs are in the cache for longer, and asked for in greater haste.
-void Schedule::add_lists(Coverage coverage, const std::vector<int64_t> &costs, int64_t inputs, int multiprocessors) {
+void Schedule::add_lists(Coverage coverage, const std::vector<int64_t> &costs, int64_t token_bytes,
+                         int multiprocessors) {
     constexpr int64_t kEnoughUnits = 4; // in a supergroup, for a worker
     constexpr int64_t kFewInputBytes = int64_t{9} << 20, kMostInputBytes = int64_t{36} << 20; // of a supergroup
     constexpr double kLoss = 0.045; // beyond few, for twice as many
     const int workers = std::max(1, multiprocessors / coverage.cluster);
-    const int64_t group_bytes = int64_t{coverage.tokens} * coverage.cluster * inputs * 2;
+    const int64_t group_bytes = coverage.tokens * coverage.cluster * token_bytes;
     const auto tiles = static_cast<int64_t>(costs.size());
     double slowness = 1;
     add_list(coverage, costs, workers, slowness);

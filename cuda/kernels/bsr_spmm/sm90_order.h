@@ -14,7 +14,8 @@ namespace bsparse::gpu::spmm_sm90 {
 constexpr int64_t kMostGrid = int64_t{1} << 31;
 
 // Ways to cover the tokens: thread blocks of so many tokens, in clusters of neighbouring groups that share the blocks
-// of S. Costs of 64 inputs of a tile and of a unit's start and end, in 1/64 of the time of the former the first way.
+// of S. Costs of a line of inputs (128 bytes) of a tile and of a unit's start and end, in 1/64 of the time of the
+// former the first way.
 struct Coverage {
     int tokens, cluster;
     int period;     // groups of tokens (tokens * cluster each) that the unit lists hold, to be repeated
@@ -51,8 +52,8 @@ struct Schedule {
 
     // The cheapest way for so many tokens, an index of lists.
     int choose(int64_t tokens) const;
-    // Appends the lists for one way; cost of each tile's unit, and the rows of B.
-    void add_lists(Coverage coverage, const std::vector<int64_t> &costs, int64_t inputs, int multiprocessors);
+    // Appends the lists for one way; cost of each tile's unit, and the bytes of a token's inputs.
+    void add_lists(Coverage coverage, const std::vector<int64_t> &costs, int64_t token_bytes, int multiprocessors);
 
 private:
     void add_list(const Coverage &coverage, const std::vector<int64_t> &costs, int workers, double slowness);

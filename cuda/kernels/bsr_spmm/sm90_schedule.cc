@@ -221,7 +221,7 @@ Schedule make_schedule(const Pattern &pattern, bool transposed, int multiprocess
             costs.push_back(builder.strip_steps(tile) * coverage.step_cost * side.depth / (2 * line) +
                             coverage.unit_cost);
         }
-        schedule.add_lists(coverage, costs, side.inputs, multiprocessors);
+        schedule.add_lists(coverage, costs, side.inputs * (128 / line), multiprocessors);
     }
     return schedule;
 }

@@ -34,7 +34,7 @@ template <class T, int kDepth, bool kTransposed> KernelChoice choose_direction(c
 }
 
 template <class T, int kDepth> KernelChoice choose_depth(const Variant &v) {
-    return v.transposed ? choose_direction<T, kDepth, true>(v) : choose_direction<T, kDepth, false>(v);
+    return v.across ? choose_direction<T, kDepth, true>(v) : choose_direction<T, kDepth, false>(v);
 }
 
 template <class T> KernelChoice choose_variant(const Variant &v) {

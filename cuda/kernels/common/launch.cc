@@ -39,8 +39,8 @@ void Launcher::start(const char *name, const void *kernel, const LaunchShape &sh
         attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attributes[count++].val.programmaticStreamSerializationAllowed = 1;
     }
-    cudaLaunchConfig_t
-        config{}; // not <<<>>>: after it, an earlier failure of the process would look like this launch's
+    // Not <<<>>>: after it, an earlier failure of the process would look like this launch's.
+    cudaLaunchConfig_t config{};
     config.gridDim = shape.blocks;
     config.blockDim = dim3(shape.threads);
     config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);

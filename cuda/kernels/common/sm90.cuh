@@ -152,10 +152,6 @@ __device__ __forceinline__ void sync_named(int barrier, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-__device__ __forceinline__ void arrive_named(int barrier, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
 // Registers a thread of this warpgroup; the counts of a block's three warpgroups together must be at most 504 (more
 // hangs for ever), each a multiple of 8.
 template <int kRegisters> __device__ __forceinline__ void take_registers() {

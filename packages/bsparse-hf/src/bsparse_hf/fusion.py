@@ -42,8 +42,8 @@ def fuse_activations(model: nn.Module, only_transformers: bool = False) -> dict[
     A layer and an activation (ReLU, GELU by erf or tanh, SiLU) are fused when the module that holds both calls each of
     them once, and the layer's output goes into the activation and nowhere else. Left as they are: layers held in
     several places, modules with hooks, all in an `nn.Sequential`, whose parts may be called one by one, and all in a
-    module whose forward takes more than one argument or cannot be traced. Results differ by rounding alone: the
-    activation sees the sum before that is rounded to the dtype.
+    module whose forward takes more than one argument or cannot be traced. Results differ by rounding alone: where it is
+    computed in the same pass, the activation sees the sum before that is rounded to the dtype.
     """
     fused: dict[str, str] = {}
     for parent_name, parent, by, name, activation in list(_fusible(model, only_transformers)):
@@ -53,9 +53,14 @@ def fuse_activations(model: nn.Module, only_transformers: bool = False) -> dict[
     return fused
 
 
-def is_left_unfused(model: nn.Module) -> bool:
-    """Whether loading the model's checkpoint would fuse activations, and the model has none fused."""
-    return not any(isinstance(m, Fused) for m in model.modules()) and any(_fusible(model, only_transformers=True))
+def is_fused(model: nn.Module) -> bool | None:
+    """Whether a model has fused activations; None where it has neither those nor any that loading would fuse.
+
+    Also None where hooks, of layers that are offloaded, say, keep everything from being fused now.
+    """
+    if any(isinstance(module, Fused) for module in model.modules()):
+        return True
+    return False if any(_fusible(model, only_transformers=True)) else None
 
 
 def _fusible(model: nn.Module, only_transformers: bool) -> Iterator[tuple[str, nn.Module, str, str, str]]:

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from bsparse_hf import _transformers as hf
 from bsparse_hf.config import METHOD, BlockSparseConfig, describe
-from bsparse_hf.fusion import check_activations, fuse_activations, is_left_unfused, unfuse_activations
+from bsparse_hf.fusion import check_activations, fuse_activations, is_fused, unfuse_activations
 from bsparse_hf.survey import names_of_modules, put
 from bsparse_hf.verify import check_files, check_layers, check_shapes, check_skeleton
 from bsparse_torch import BlockSparseLinear
@@ -134,7 +134,9 @@ def attach(model: PreTrainedModel, conv1d: Iterable[str] = ()) -> None:
         quantizer = BlockSparseQuantizer(BlockSparseConfig(modules={}))
     quantizer.conv1d.update(conv1d)
     quantizer.quantization_config.modules = describe(model)
-    quantizer.quantization_config.fuse_activations = not is_left_unfused(model)
+    fused = is_fused(model)
+    if fused is not None:
+        quantizer.quantization_config.fuse_activations = fused
     hf.attach_quantizer(model, quantizer)
     for layer in model.modules():
         if isinstance(layer, BlockSparseLinear):

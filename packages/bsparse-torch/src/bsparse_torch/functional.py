@@ -91,8 +91,8 @@ def linear(
     if backend != "bsparse" and _is_dense(backend, x, values, pattern):
         return _dense(x, values, bias, pattern, activation)
     needs_grad = torch.is_grad_enabled() and _any_requires_grad(x, values, bias)
-    apart = kind in _ACTIVATIONS_APART and (needs_grad or torch.compiler.is_compiling())
-    if activation is not None and apart:
+    compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    if activation is not None and kind in _ACTIVATIONS_APART and (needs_grad or compiled):
         return _ACTIVATIONS[activation](linear(x, values, bias, pattern, row_offsets, col_indices))
     if not needs_grad and dispatch.is_direct(x, values, bias) and values.shape == pattern.values_shape:
         ops.check_linear(x, values, bias, values.shape[0], (pattern.rows, pattern.cols))
@@ -165,7 +165,7 @@ def _is_dense(backend: str, x: Tensor, values: Tensor, pattern: BlockPattern) ->
     features = x.shape[-1] if x.dim() else 1
     tokens, least = x.numel() // max(features, 1), gain.dense_from(pattern, x.dtype, values.device)
     if torch.compiler.is_exporting():
-        return not statically_known_true(tokens < least)
+        return least != gain.NEVER and not statically_known_true(tokens < least)
     return tokens >= least
 
 

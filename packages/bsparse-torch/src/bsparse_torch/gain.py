@@ -62,7 +62,7 @@ def predicted_gain(pattern: BlockPattern, tokens: int, dtype: torch.dtype, devic
 def dense_from(pattern: BlockPattern, dtype: torch.dtype, device: torch.device) -> int:
     """The least number of tokens with which the dense product is predicted to be faster, NEVER where none is.
 
-    Its time includes unpacking the values; with few tokens nothing makes up for that.
+    Its time includes unpacking the values, which with few tokens is taken to cost more than it gains.
     """
     machine = _machine(dtype, device)
     if machine is None:
