@@ -181,6 +181,23 @@ void test_workers_share_few_uneven_rows() {
     CHECK(unevenness(make_schedule(random_pattern(3072, 768, 128, 64, 0.25), false, kMultiprocessors), 4096) < 1.1);
 }
 
+std::set<int> tokens_of_tiles(const Schedule &schedule) {
+    std::set<int> found;
+    for (const UnitLists &lists : schedule.lists) {
+        found.insert(lists.coverage.tokens);
+    }
+    return found;
+}
+
+void test_which_tiles_exist() {
+    const Pattern large = random_pattern(32768, 512, 128, 64, 0.25), small = random_pattern(768, 768, 64, 64, 0.25);
+    CHECK(tokens_of_tiles(make_schedule(large, false, kMultiprocessors)) == std::set<int>({128, 256}));
+    CHECK(tokens_of_tiles(make_schedule(small, false, kMultiprocessors)) == std::set<int>({64, 128, 256}));
+    CHECK(tokens_of_tiles(make_schedule(small, false, kMultiprocessors, kLineOf32Bits)) == std::set<int>({128, 256}));
+    const Pattern narrow = random_pattern(768, 768, 64, 16, 0.25);
+    CHECK(tokens_of_tiles(make_schedule(narrow, false, kMultiprocessors)) == std::set<int>({256}));
+}
+
 void test_few_tokens_get_small_tiles() {
     const Schedule schedule = make_schedule(random_pattern(768, 768, 64, 64, 0.25), false, kMultiprocessors);
     CHECK(schedule.lists[schedule.choose(512)].coverage.tokens == 64);
@@ -237,6 +254,7 @@ int main() {
     test_every_unit_once();
     test_workers_share_the_load();
     test_workers_share_few_uneven_rows();
+    test_which_tiles_exist();
     test_few_tokens_get_small_tiles();
     test_merged_blocks_once();
     test_what_it_takes();
