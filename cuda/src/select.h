@@ -13,6 +13,9 @@ enum class Kind { kDecode, kSm90, kSm80 };
 
 constexpr int64_t kDecodeTokens = 64; // most tokens that the decode kernels take
 
+// Whether f32 is multiplied as TF32: where the caller allows it.
+bool multiplies_as_tf32(const bsparse_plan_desc &desc);
+
 // The families worth making for a plan on an architecture (80, 86, 90, ...), best first; the last serves every run.
 std::vector<Kind> candidates(const Plan &plan, int arch);
 

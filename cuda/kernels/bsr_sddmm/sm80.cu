@@ -139,8 +139,8 @@ private:
         case BSPARSE_F16:
             return launch_sddmm_f16(kernel, task, launcher_, stream);
         default:
-            return (plan_.desc.flags & BSPARSE_ALLOW_TF32) != 0 ? launch_sddmm_tf32(kernel, task, launcher_, stream)
-                                                                : launch_sddmm_f32(kernel, task, launcher_, stream);
+            return multiplies_as_tf32(plan_.desc) ? launch_sddmm_tf32(kernel, task, launcher_, stream)
+                                                  : launch_sddmm_f32(kernel, task, launcher_, stream);
         }
     }
 

@@ -312,7 +312,7 @@ Schedule make_schedule(const Pattern &pattern, int multiprocessors, int64_t toke
     Schedule best;
     best.longest = std::numeric_limits<double>::infinity();
     for (int halves = kMostHalves; halves > 0; --halves) {
-        Schedule made = make_in_layout(pattern, {layout, shape_of(layout), halves}, multiprocessors, tokens);
+        Schedule made = make_in_layout(pattern, {layout, halves}, multiprocessors, tokens);
         if (made.longest < best.longest) {
             best = std::move(made);
         }

@@ -102,7 +102,8 @@ StripPair list_alone(const Pattern &pattern, const Strip &strip) {
 
 int tiles_of(const StripPair &pair, const TileKind &kind, int width) {
     const int64_t per_strip = divide_up(std::max(pair.only_0, pair.only_1) + pair.both, width);
-    const int64_t together = divide_up(static_cast<int64_t>(pair.chunks.size()), kind.shape.boxes - pair.strips());
+    const int most_chunks = shape_of(kind.layout).boxes - pair.strips();
+    const int64_t together = divide_up(static_cast<int64_t>(pair.chunks.size()), most_chunks);
     return static_cast<int>(divide_up(std::max(per_strip, together), kind.halves));
 }
 

@@ -19,7 +19,6 @@ struct StripPair {
 // What all tiles of a schedule have in common.
 struct TileKind {
     Layout layout;
-    Shape shape;
     int halves;
 };
 

@@ -13,7 +13,7 @@ namespace bsparse::gpu {
 namespace {
 
 constexpr int64_t kAheadRowBytes = 512; // of each row of a tile, brought into L2 ahead of their use
-constexpr int32_t kWidestBlock = 1024;              // wider blocks gain nothing here and make prefetches large
+constexpr int32_t kWidestBlock = 1024; // wider blocks gain nothing here and make prefetches large
 
 // One thread for each element of D that is a sum of parts, added in the order of the columns.
 __global__ void decode_join(const __grid_constant__ DecodeTask task) {

@@ -268,9 +268,9 @@ private:
 
     const DecodeTask &task_;
     const int last_;
-    const int tile_row_;          // first row of the thread block's tile within the block row
+    const int tile_row_; // first row of the thread block's tile within the block row
     const bool prefetches_;
-    int steps_;                   // of this warp
+    int steps_; // of this warp
     Place at_[kUnits], stride_; // this lane's units of the next step to load, and how far apart this warp's steps are
     int row_, token_; // of this lane's loads: within the block row, within 8 tokens
     int columns_[kUnits];

@@ -90,9 +90,8 @@ private:
         case BSPARSE_F16:
             return launch_spmm_f16(kernel, transposed_, task, launcher_, stream);
         default:
-            return (plan_.desc.flags & BSPARSE_ALLOW_TF32) != 0
-                       ? launch_spmm_tf32(kernel, transposed_, task, launcher_, stream)
-                       : launch_spmm_f32(kernel, transposed_, task, launcher_, stream);
+            return multiplies_as_tf32(plan_.desc) ? launch_spmm_tf32(kernel, transposed_, task, launcher_, stream)
+                                                  : launch_spmm_f32(kernel, transposed_, task, launcher_, stream);
         }
     }
 

@@ -90,10 +90,9 @@ private:
         const int group_tokens = coverage.tokens * coverage.cluster;
         Arguments a;
         map_operands(run, coverage.tokens, a);
-        if (!staged) {
-            const bool f32 = plan_.desc.dtype == BSPARSE_F32;
+        if (!staged) { // boxes as Outgoing fills them: as many tokens as a line has outputs
             a.output_map = make_tensor_map({plan_.desc.dtype, args.d, outputs, args.tokens, args.ldd},
-                                           order_.merged || f32 ? kStrip / 2 : kStrip, f32 ? 32 : 64);
+                                           order_.merged ? kStrip / 2 : line_, line_);
         }
         a.tiles = reinterpret_cast<const int4 *>(run.schedule);
         a.steps = reinterpret_cast<const int4 *>(run.schedule + order_.steps_offset);
@@ -157,7 +156,7 @@ private:
 bool takes(const Plan &plan) {
     const bool transposed = plan.desc.op == BSPARSE_SPMM_T;
     if (plan.desc.dtype == BSPARSE_F32) {
-        return (plan.desc.flags & BSPARSE_ALLOW_TF32) != 0 && has_schedule(plan.pattern, transposed, line_of(plan));
+        return multiplies_as_tf32(plan.desc) && has_schedule(plan.pattern, transposed, line_of(plan));
     }
     return has_schedule(plan.pattern, transposed) || has_merge_schedule(plan.pattern, transposed);
 }

@@ -10,6 +10,7 @@
 
 #include "../../src/backend.h"
 #include "../../src/dtype.h"
+#include "../../src/select.h"
 
 struct CUstream_st; // cudaStream_t without CUDA's headers
 
@@ -25,8 +26,7 @@ struct DeviceFacts {
 
 // What a kernel's name says of its numbers: their dtype, or "tf32" where f32 is multiplied as TF32.
 inline const char *arithmetic_name(const Plan &plan) {
-    const bool tf32 = plan.desc.dtype == BSPARSE_F32 && (plan.desc.flags & BSPARSE_ALLOW_TF32) != 0;
-    return tf32 ? "tf32" : dtype_name(plan.desc.dtype);
+    return multiplies_as_tf32(plan.desc) ? "tf32" : dtype_name(plan.desc.dtype);
 }
 
 // One run, validated: args of tokens > 0.

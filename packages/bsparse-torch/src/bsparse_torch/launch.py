@@ -41,6 +41,35 @@ def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
+def _multiply(
+    prepared: plans.Prepared,
+    tokens: int,
+    b: Tensor,
+    ldb: int,
+    values: Tensor,
+    d: Tensor,
+    aux: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> None:
+    """Runs spmm or spmm_t; d and aux are contiguous, [..., features]."""
+    workspace, schedule, stream = _memory(prepared, tokens, b)
+    features = d.shape[-1]
+    prepared.plan.run(
+        tokens=tokens,
+        b=b.data_ptr(),
+        ldb=ldb,
+        values=values.data_ptr(),
+        d=d.data_ptr(),
+        ldd=features,
+        aux=_address(aux),
+        ldaux=features,
+        bias=_address(bias),
+        schedule=schedule,
+        workspace=_address(workspace),
+        stream=stream,
+    )
+
+
 def forward(
     x: Tensor, values: Tensor, bias: Tensor | None, host: plans.HostPattern, activation: str, keep_aux: bool
 ) -> tuple[Tensor, Tensor | None]:
@@ -56,21 +85,7 @@ def forward(
     if bias is not None:
         bias, bias_dtype = bias.contiguous(), bias.dtype
     prepared = host.plan("spmm", x.dtype, x.device, activation, bias_dtype)
-    workspace, schedule, stream = _memory(prepared, tokens, x)
-    prepared.plan.run(
-        tokens=tokens,
-        b=flat.data_ptr(),
-        ldb=ld,
-        values=values.data_ptr(),
-        d=y.data_ptr(),
-        ldd=out_features,
-        aux=_address(aux),
-        ldaux=out_features,
-        bias=_address(bias),
-        schedule=schedule,
-        workspace=_address(workspace),
-        stream=stream,
-    )
+    _multiply(prepared, tokens, flat, ld, values, y, aux, bias)
     return y, aux
 
 
@@ -114,18 +129,7 @@ def grad_input(
         return dx
     values = values.contiguous()
     prepared = host.plan("spmm_t", dy.dtype, dy.device, "none", None)
-    workspace, schedule, stream = _memory(prepared, tokens, dy)
-    prepared.plan.run(
-        tokens=tokens,
-        b=flat.data_ptr(),
-        ldb=ld,
-        values=values.data_ptr(),
-        d=dx.data_ptr(),
-        ldd=in_features,
-        schedule=schedule,
-        workspace=_address(workspace),
-        stream=stream,
-    )
+    _multiply(prepared, tokens, flat, ld, values, dx)
     return dx
 
 
