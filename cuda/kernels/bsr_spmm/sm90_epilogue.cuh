@@ -150,16 +150,32 @@ public:
     // Sends the next chunk. D has so many tokens; outputs beyond its own are dropped by the copy engine.
     __device__ __forceinline__ void send(const CUtensorMap *d, int tokens, bsparse_epilogue activation,
                                          const Worker &worker) {
-        activate_chunk(activation);
-        const int thread = thread_number() % kWarpgroup;
-        const int lane = thread % 32;
-        const int warp = thread / 32;
         const uint32_t box = worker.memory + box_;
         box_ ^= kBoxBytes;
-        if (thread == 0) {
+        activate_chunk(activation);
+        if (thread_number() % kWarpgroup == 0) {
             wait_stores_read<1>(); // what this box held before
         }
         worker.sync();
+        send_through(box, d, tokens, worker);
+    }
+
+    // Sends all that is left, each chunk through a box of its own from memory on, and so without waiting.
+    __device__ __forceinline__ void drain(uint32_t memory, const CUtensorMap *d, int tokens,
+                                          bsparse_epilogue activation, const Worker &worker) {
+        for (uint32_t box = memory; !empty(); box += kBoxBytes) {
+            activate_chunk(activation);
+            send_through(box, d, tokens, worker);
+        }
+    }
+
+private:
+    static constexpr int kChunkPairs = kChunk / 4;
+
+    __device__ __forceinline__ void send_through(uint32_t box, const CUtensorMap *d, int tokens, const Worker &worker) {
+        const int thread = thread_number() % kWarpgroup;
+        const int lane = thread % 32;
+        const int warp = thread / 32;
         // A box has lines of the warpgroup's 64 outputs; merged, there is one of 32 for each half.
         constexpr int kLine = kMerged ? 64 : 128; // bytes
         const int token = lane / 16 * 8 + lane % 8; // of each 16
@@ -190,9 +206,6 @@ public:
             pairs_[i] = pairs_[i + kChunkPairs];
         }
     }
-
-private:
-    static constexpr int kChunkPairs = kChunk / 4;
 
     __device__ __forceinline__ void activate_chunk(bsparse_epilogue activation) {
         switch (activation) {

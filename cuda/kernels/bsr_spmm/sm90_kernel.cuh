@@ -28,8 +28,7 @@ template <class T_, int kDepth_, bool kTransposed_, bool kPaired_, int kTokens_,
     static constexpr int kTokens = kTokens_;
     static constexpr uint32_t kPieceBytes = kStrip * kDepth * sizeof(T);
     static constexpr uint32_t kInputBytes = kTokens * kDepth * sizeof(T);
-    static constexpr uint32_t kStageBytes = 2 * kPieceBytes + kInputBytes;
-    static constexpr uint32_t kStages = 192 * 1024 / kStageBytes;
+    static constexpr uint32_t kStages = 192 * 1024 / (2 * kPieceBytes + kInputBytes);
 
     // Descriptors of a piece and of inputs, whose lines are as long as their swizzle spans: depth elements in whatever
     // is K-major, a strip's in the MN-major pieces of spmm_t. And how far on the next 32 bytes of k are, in a
@@ -46,32 +45,33 @@ template <class T_, int kDepth_, bool kTransposed_, bool kPaired_, int kTokens_,
     }
 };
 
-// What the producer tells the consumers of a unit in its first stage, for each strip: Note. In merged kernels two words
-// follow: the first output of the strip's second half, and, in every stage, the flags of its step.
+// What the producer tells the consumers of a unit in its first stage, for each strip. As it lies in shared memory: the
+// first output, the first token, take and skip; in merged kernels the first output of the strip's second half, and, in
+// every stage, the flags of its step.
 struct Note {
-    int output; // first of the strip
-    int token;  // the first
-    int take;   // steps of the unit that the strip takes part in
-    int skip;   // the others: before them for strip 1, after them for strip 0
+    Place place;
+    int take; // steps of the unit that the strip takes part in
+    int skip; // the others: before them for strip 1, after them for strip 0
 };
 constexpr int kStop = 1 << 30; // as output, beyond any: no more units, there is nothing in this stage
-constexpr uint32_t kSecondOutput = sizeof(Note), kStepFlags = kSecondOutput + 4;
+constexpr uint32_t kSecondOutput = 16, kStepFlags = 20;
 constexpr uint32_t kNoteBytes = 32;
 
 // Addresses in a thread block's shared memory. Pieces and inputs lie as the copy engine puts them: lines swizzled.
 template <class K> struct Shared {
-    uint32_t base; // 1024-byte aligned: the stages, each with a piece for either strip and the inputs
+    uint32_t base; // 1024-byte aligned: the pieces of one strip, stage by stage, of the other, and the inputs
 
-    static constexpr uint32_t kStaging = K::kStages * K::kStageBytes; // for either warpgroup
+    static constexpr uint32_t kInputs = 2 * K::kStages * K::kPieceBytes;
+    static constexpr uint32_t kStaging = kInputs + K::kStages * K::kInputBytes; // for either warpgroup
     static constexpr uint32_t kNotes = kStaging + 2 * kStagingBytes;
     static constexpr uint32_t kFull = kNotes + K::kStages * 2 * kNoteBytes;
     static constexpr uint32_t kEmpty = kFull + K::kStages * 8;
     static constexpr int kBytes = kEmpty + K::kStages * 8 + 1024; // what a launch asks for: it may start unaligned
 
     __device__ __forceinline__ uint32_t piece(uint32_t stage, int strip) const {
-        return base + stage * K::kStageBytes + strip * K::kPieceBytes;
+        return base + (strip * K::kStages + stage) * K::kPieceBytes;
     }
-    __device__ __forceinline__ uint32_t inputs(uint32_t stage) const { return piece(stage, 2); }
+    __device__ __forceinline__ uint32_t inputs(uint32_t stage) const { return base + kInputs + stage * K::kInputBytes; }
     __device__ __forceinline__ uint32_t staging(int strip) const { return base + kStaging + strip * kStagingBytes; }
     __device__ __forceinline__ uint32_t note(uint32_t stage, int strip) const {
         return base + kNotes + (stage * 2 + strip) * kNoteBytes;
@@ -171,13 +171,20 @@ template <class K> __device__ __forceinline__ int releases(int cluster) {
     return kOwn + (cluster - 1) * kOther;
 }
 
-// A word of a note, read by the lane that will give its stage back.
-__device__ __forceinline__ int read_note(uint32_t from) {
-    int word = 0;
+// Waits for a unit's first stage, and reads its note by the lane that will give the stage back: racecheck does not
+// take other lanes' reads to be over then.
+template <class K> __device__ __forceinline__ Note next_note(const Shared<K> &shared, const Ring &ring, int strip) {
+    wait(shared.full(ring.stage), ring.parity);
+    const uint32_t from = shared.note(ring.stage, strip);
+    int4 words = make_int4(0, 0, 0, 0);
+    int second = 0;
     if (lane_number() == 0) {
-        word = load_shared(from);
+        words = load_shared_vector(from);
+        second = K::kMerged ? load_shared(from + kSecondOutput) : 0;
     }
-    return __shfl_sync(kWholeWarp, word, 0);
+    words = shuffle(words, 0);
+    second = K::kMerged ? __shfl_sync(kWholeWarp, second, 0) : words.x + kStrip / 2;
+    return {{words.x, second, words.y}, words.z, words.w};
 }
 
 // Starts a strip's products of one step.
@@ -214,11 +221,17 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
     [[maybe_unused]] Outgoing<typename K::T, K::kTokens, K::kFold, K::kMerged> outgoing;
     Ring ring{0, 0};
     wait_for_previous_kernel();
+    Note note;
+    if constexpr (K::kPaired) {
+        note = next_note(shared, ring, strip);
+    }
     for (;;) { // a unit
-        wait(shared.full(ring.stage), ring.parity);
-        const uint32_t from = shared.note(ring.stage, strip);
-        const Note note{read_note(from), read_note(from + 4), read_note(from + 8), read_note(from + 12)};
-        const int second = K::kMerged ? read_note(from + kSecondOutput) : note.output + 32;
+        if constexpr (!K::kPaired) {
+            note = next_note(shared, ring, strip);
+        }
+        if (note.place.output == kStop) {
+            break;
+        }
         if (strip == 1) {
             skip(shared, ring, note.skip, cluster, thread);
         }
@@ -235,7 +248,7 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
             }
             wait(full, ring.parity);
             if constexpr (K::kMerged) {
-                const int flags = read_note(shared.note(ring.stage, strip) + kStepFlags);
+                const int flags = load_shared(shared.note(ring.stage, strip) + kStepFlags);
                 pin(sums);
                 multiply_halves(sums, shared, ring.stage, strip, flags, held != kNoneYet);
             } else {
@@ -255,7 +268,7 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
             }
             ring.template advance<K::kStages>();
         }
-        const Place place{note.output, second, note.token};
+        const Place place = note.place;
         Bias bias;
         if constexpr (!K::kStaged) { // arrives while the last products run
             bias = load_bias<K::kFold, K::kMerged>(args.epilogue, place, args.outputs);
@@ -265,29 +278,42 @@ __device__ __forceinline__ void consume(const Arguments &args, const Shared<K> &
         if (held >= 0) {
             release(shared, held, cluster, thread);
         }
-        if constexpr (!K::kStaged) { // what is left of the unit before: this one had few steps, or is the end
-            while (!outgoing.empty()) {
-                outgoing.send(&args.output_map, args.tokens, args.epilogue.activation, worker);
+        if constexpr (K::kPaired) { // the next note comes while the sums are packed
+            if (strip == 0) {
+                skip(shared, ring, note.skip, cluster, thread); // of a unit without steps
             }
-        }
-        if (note.output == kStop) {
-            break;
+            note = next_note(shared, ring, strip);
         }
         const bool written = held != kNoneYet;
         if constexpr (K::kStaged) {
             finish_staged<K::kTokens, K::kFold>(sums, written, args.epilogue, place, args.tokens, args.outputs, worker);
         } else {
+            while (!outgoing.empty()) { // what is left of the unit before: this one had few steps
+                outgoing.send(&args.output_map, args.tokens, args.epilogue.activation, worker);
+            }
             if constexpr (std::is_same_v<typename K::T, float>) { // half of it leaves at once
                 outgoing.take(sums, written, args.epilogue, bias, place, worker, &args.output_map, args.tokens);
             } else {
                 outgoing.take(sums, written, args.epilogue, bias, place, worker);
             }
         }
-        if (strip == 0) {
-            skip(shared, ring, note.skip, cluster, thread);
+        if constexpr (!K::kPaired) {
+            if (strip == 0) {
+                skip(shared, ring, note.skip, cluster, thread);
+            }
         }
     }
-    if (!K::kStaged && thread == 0) {
+    if constexpr (K::kStaged) {
+        return;
+    } else if constexpr (sizeof(typename K::T) == 2) { // its pieces have all been read: there is room for all of it
+        static_assert(K::kStages * K::kPieceBytes >= K::kTokens / kChunk * kBoxBytes);
+        outgoing.drain(shared.piece(0, strip), &args.output_map, args.tokens, args.epilogue.activation, worker);
+    } else {
+        while (!outgoing.empty()) {
+            outgoing.send(&args.output_map, args.tokens, args.epilogue.activation, worker);
+        }
+    }
+    if (thread == 0) {
         wait_stores_read<0>();
     }
 }

@@ -16,10 +16,9 @@ template <class T_, bool kStaged_> struct MergedKernel {
     static constexpr int kFold = 2;
     static constexpr int kTokens = 256;
     static constexpr uint32_t kBlockBytes = 32 * 32 * sizeof(T);
-    static constexpr uint32_t kHalfBytes = 4 * kBlockBytes; // a half's pieces of both strips, two blocks each
-    static constexpr uint32_t kPieceBytes = kHalfBytes;     // the inputs follow two of these
+    static constexpr uint32_t kHalfBytes = 2 * kBlockBytes;  // a strip's blocks of a half of the inputs
+    static constexpr uint32_t kPieceBytes = 2 * kHalfBytes;
     static constexpr uint32_t kInputBytes = kTokens * 64 * sizeof(T);
-    static constexpr uint32_t kStageBytes = 2 * kHalfBytes + kInputBytes;
     static constexpr uint32_t kStages = 4;
 };
 
@@ -101,14 +100,15 @@ __device__ __forceinline__ void produce_blocks(const Arguments &args, const Shar
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int4 row = record.rows[half];
-                const uint32_t to = shared.piece(ring.stage, half);
                 if (record.mask >> 2 * half & 1) {
+                    const uint32_t to = shared.piece(ring.stage, 0) + half * K::kHalfBytes;
                     load_box(to, &args.value_map, full, 0, row.x);
                     load_box(to + K::kBlockBytes, &args.value_map, full, 0, row.y);
                 }
                 if (record.mask >> 2 * half & 2) {
-                    load_box(to + 2 * K::kBlockBytes, &args.value_map, full, 0, row.z);
-                    load_box(to + 3 * K::kBlockBytes, &args.value_map, full, 0, row.w);
+                    const uint32_t to = shared.piece(ring.stage, 1) + half * K::kHalfBytes;
+                    load_box(to, &args.value_map, full, 0, row.z);
+                    load_box(to + K::kBlockBytes, &args.value_map, full, 0, row.w);
                 }
             }
         }
@@ -122,8 +122,7 @@ __device__ __forceinline__ void multiply_halves(float (&sums)[K::kTokens / 2], c
                                                 int strip, int flags, bool written) {
     constexpr uint32_t kAdvance = 32 / 16; // 16 inputs on, in a descriptor's units of 16 bytes
     constexpr uint32_t kHalf = K::kHalfBytes / 16;
-    const uint64_t piece =
-        describe(shared.piece(stage, 0) + strip * 2 * K::kBlockBytes, 0, 8 * 64, OperandSwizzle::k64);
+    const uint64_t piece = describe(shared.piece(stage, strip), 0, 8 * 64, OperandSwizzle::k64);
     const uint64_t inputs = describe(shared.inputs(stage), 0, 8 * 128);
     if ((flags & (kPresent | kPresentLate)) == (kPresent | kPresentLate)) {
         fence_wgmma();
