@@ -115,11 +115,22 @@ struct StepRecord {
 template <class K>
 __device__ __forceinline__ void produce(const Arguments &args, const Shared<K> &shared, int worker, int rank) {
     Ring ring{0, 1};
-    for_each_step<StepRecord>(args, worker, [&](const Unit &unit, int index, const StepRecord &record) {
+    const auto first_token = [&](const Unit &unit) { return (unit.group * args.cluster + rank) * K::kTokens; };
+    const auto expect = [&](const Unit &unit, const StepRecord &record) {
+        const int4 step = record.step;
+        if (step.y >= 0) {
+            prefetch_box(&args.value_map, step.w & 0xFFFF, step.y);
+        }
+        if (step.z >= 0) {
+            prefetch_box(&args.value_map, step.w >> 16, step.z);
+        }
+        prefetch_box(&args.input_map, step.x, first_token(unit));
+    };
+    for_each_step<StepRecord>(args, worker, expect, [&](const Unit &unit, int index, const StepRecord &record) {
         const int4 step = record.step;
         wait(shared.empty(ring.stage), ring.parity);
         if (lane_number() == 0) {
-            const int token = (unit.group * args.cluster + rank) * K::kTokens;
+            const int token = first_token(unit);
             const int strips = (step.y >= 0 ? 1 : 0) | (step.z >= 0 ? 2 : 0);
             const uint32_t full = shared.full(ring.stage);
             if (index == 0) {

@@ -59,7 +59,12 @@ struct BlockRecord {
 template <class K>
 __device__ __forceinline__ void produce_inputs(const Arguments &args, const Shared<K> &shared, int worker) {
     Ring ring{0, 1};
-    for_each_step<InputRecord>(args, worker, [&](const Unit &unit, int index, const InputRecord &record) {
+    const auto map_of = [&](bool narrow) { return narrow ? &args.narrow_map : &args.input_map; };
+    const auto expect = [&](const Unit &unit, const InputRecord &record) {
+        const int word = record.input_and_mask;
+        prefetch_box(map_of((word & kMergeNarrow) != 0), word & ~31, unit.group * K::kTokens);
+    };
+    for_each_step<InputRecord>(args, worker, expect, [&](const Unit &unit, int index, const InputRecord &record) {
         wait(shared.empty(ring.stage), ring.parity);
         if (lane_number() == 0) {
             const int token = unit.group * K::kTokens;
@@ -80,7 +85,7 @@ __device__ __forceinline__ void produce_inputs(const Arguments &args, const Shar
             } else {
                 const uint32_t pieces = __popc(mask & 15);
                 arrive_expect_bytes(full, (narrow ? K::kInputBytes / 2 : K::kInputBytes) + pieces * 2 * K::kBlockBytes);
-                load_box(shared.inputs(ring.stage), narrow ? &args.narrow_map : &args.input_map, full, input, token);
+                load_box(shared.inputs(ring.stage), map_of(narrow), full, input, token);
             }
         }
         ring.template advance<K::kStages>();
@@ -93,7 +98,8 @@ __device__ __forceinline__ void produce_inputs(const Arguments &args, const Shar
 template <class K>
 __device__ __forceinline__ void produce_blocks(const Arguments &args, const Shared<K> &shared, int worker) {
     Ring ring{0, 1};
-    for_each_step<BlockRecord>(args, worker, [&](const Unit &, int, const BlockRecord &record) {
+    const auto expect = [](const Unit &, const BlockRecord &) {};
+    for_each_step<BlockRecord>(args, worker, expect, [&](const Unit &, int, const BlockRecord &record) {
         wait(shared.empty(ring.stage), ring.parity);
         if (lane_number() == 0) {
             const uint32_t full = shared.full(ring.stage);

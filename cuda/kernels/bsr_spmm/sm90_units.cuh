@@ -86,9 +86,10 @@ private:
 };
 
 // Calls visit(unit, step of the unit, record) for every step of a worker, in order, by a whole warp. Record: what is
-// wanted of a step, with load(args, step) by a lane, and shuffle(lane).
-template <class Record, class Visit>
-__device__ __forceinline__ void for_each_step(const Arguments &args, int worker, Visit visit) {
+// wanted of a step, with load(args, step) by a lane, and shuffle(lane). While the kernels before this one may still
+// run, the lane that has the very first step calls expect(unit, record).
+template <class Record, class Expect, class Visit>
+__device__ __forceinline__ void for_each_step(const Arguments &args, int worker, Expect expect, Visit visit) {
     const int lane = lane_number();
     Units units(args, worker);
     bool more = units.next(args);
@@ -98,6 +99,10 @@ __device__ __forceinline__ void for_each_step(const Arguments &args, int worker,
         const int steps = units.steps();
         if (lane < steps) {
             ahead.load(args, first + lane);
+        }
+        const Unit unit = units.get();
+        if (lane == 0) {
+            expect(unit, ahead);
         }
     }
     wait_for_previous_kernel();
