@@ -9,45 +9,98 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bsparse_core import _positions
+from bsparse_core._arrays import (
+    Array,
+    address,
+    bias_kind,
+    kind_of,
+    operand,
+    out_kind,
+    out_numpy,
+    plain,
+    positions,
+    require_same_dtype,
+    require_shape,
+    require_values,
+    transposed,
+)
 from bsparse_core.context import Context
 from bsparse_core.errors import InvalidArgument
 from bsparse_core.pattern import Pattern
 from bsparse_core.plan import Plan
-from bsparse_core.types import DType, Epilogue, Op, Order
-from bsparse_core.values import pack_values, unpack_values
+from bsparse_core.types import DType, Epilogue, Format, Op, Order
+from bsparse_core.values import pack_values, pack_values_at, unpack_values
 
 __all__ = ["pack", "sddmm", "spmm", "spmm_t", "unpack"]
 
-Array = NDArray[Any]
-
-_DTYPES = {"float32": DType.F32, "float16": DType.F16, "bfloat16": DType.BF16, "float64": DType.F64}
 _ALIGNMENT = 64  # of a workspace: bsparse_plan_run
 
 
-def pack(pattern: Pattern, dense: Array, *, dtype: DType | str | None = None) -> Array:
-    """The stored blocks of dense [rows, cols]: [blocks, block_rows, block_cols] of its dtype, zero in the padding.
+def pack(pattern: Pattern, dense: Array, *, mask: Array | None = None, dtype: DType | str | None = None) -> Any:
+    """What the pattern stores of dense [rows, cols]: values of its dtype, zero in the padding of edge blocks.
+
+    Args:
+        mask: 2:4 formats: bool [rows, cols], which elements to keep: at most two of each group of 4 columns. Where it
+            has fewer, the lowest other columns are stored too, as zero. None: the two largest in magnitude, in float32
+            the larger of each pair; of equals the first; NaN is largest.
+        dtype: "bf16" where dense is a uint16 array that holds its bits.
+
+    Returns:
+        "bsr": values [blocks, block_rows, block_cols]. 2:4 formats: (values, metadata), of the pattern's values_shape
+        and, in uint8, metadata_shape.
 
     Raises:
-        InvalidArgument: dense has another shape than the pattern, or a dtype that bsparse has not.
+        InvalidArgument: dense has another shape than the pattern, or a dtype that bsparse has not; a mask that keeps
+            more than two of a group.
     """
-    _require_shape("dense", dense, (pattern.rows, pattern.cols), "the pattern's rows and cols")
-    kind = _kind("dense", dense, dtype)
-    dense, ld, order = _operand(dense)
+    shape = pattern.rows, pattern.cols
+    require_shape("dense", dense, shape, "the pattern's rows and cols")
+    kind = kind_of("dense", dense, dtype)
+    dense, ld, order = operand(dense)
     if order is Order.COL_MAJOR:
-        dense, ld = _plain(dense), pattern.cols
-    values = np.empty((pattern.blocks, *pattern.block), dense.dtype)
-    pack_values(_context(), pattern, kind, _address(dense), ld, _address(values))
-    return values
+        dense, ld = plain(dense), pattern.cols
+    values = np.empty(pattern.values_shape, dense.dtype)
+    whence = _context(), pattern, kind, address(dense), ld
+    if mask is not None:
+        metadata, absent = _positions.of_mask(pattern, _element_mask(pattern, mask))
+        pack_values_at(*whence, address(metadata), address(values))
+        values[absent] = 0
+        return values, metadata
+    if pattern.format is Format.BSR:
+        pack_values(*whence, address(values))
+        return values
+    metadata = np.empty(pattern.metadata_shape, np.uint8)
+    pack_values(*whence, address(values), metadata=address(metadata))
+    return values, metadata
 
 
-def unpack(pattern: Pattern, values: Array, *, dtype: DType | str | None = None) -> Array:
-    """The inverse of pack: dense [rows, cols] of the values' dtype, zero where no block is stored."""
-    _require_values(pattern, values)
-    kind, values = _kind("values", values, dtype), _plain(values)
+def _element_mask(pattern: Pattern, mask: Array) -> Array:
+    if pattern.format is Format.BSR:
+        raise InvalidArgument("mask is given, but a pattern of format bsr keeps whole blocks: leave it out")
+    require_shape("mask", mask, (pattern.rows, pattern.cols), "one entry an element")
+    if mask.dtype != np.bool_:
+        raise InvalidArgument(f"mask has dtype {mask.dtype}; it must be bool, one entry an element: pass mask != 0")
+    return mask
+
+
+def unpack(
+    pattern: Pattern, values: Array, metadata: Array | None = None, *, dtype: DType | str | None = None
+) -> Array:
+    """The inverse of pack: dense [rows, cols] of the values' dtype, zero where nothing is stored.
+
+    Args:
+        metadata: 2:4 formats: what pack gave beside the values.
+
+    Raises:
+        InvalidArgument: a shape or dtype that does not fit; metadata that is missing, or holds no ascending positions.
+    """
+    require_values(pattern, values)
+    kind, values = kind_of("values", values, dtype), plain(values)
+    metadata, where = positions(pattern, metadata)
     dense = np.empty((pattern.rows, pattern.cols), values.dtype)
-    unpack_values(_context(), pattern, kind, _address(values), _address(dense), pattern.cols)
+    unpack_values(_context(), pattern, kind, address(values), address(dense), pattern.cols, metadata=where)
     return dense
 
 
@@ -58,6 +111,7 @@ def spmm(
     bias: Array | None = None,
     activation: str | None = None,
     *,
+    metadata: Array | None = None,
     out_dtype: DType | str | None = None,
     dtype: DType | str | None = None,
 ) -> Array:
@@ -68,6 +122,7 @@ def spmm(
         x: [tokens, cols], of the values' dtype; tokens may be 0.
         bias: [rows], of the result's dtype or float32.
         activation: None, "relu", "gelu", "gelu_tanh" or "silu".
+        metadata: 2:4 formats: uint8 of the pattern's metadata_shape, as pack gives it.
         out_dtype: of the result: that of the values, or "f32"; None: that of the values.
         dtype: "bf16" where values and x are uint16 arrays that hold its bits.
 
@@ -76,8 +131,9 @@ def spmm(
 
     Raises:
         InvalidArgument: a shape or dtype that does not fit; the message names the array and both shapes or dtypes.
+            Metadata that is missing, is given for "bsr", or holds no ascending positions.
     """
-    return _dense_product(Op.SPMM, pattern, values, ("x", x), bias, activation, out_dtype, dtype)
+    return _dense_product(Op.SPMM, pattern, values, ("x", x), bias, activation, metadata, out_dtype, dtype)
 
 
 def spmm_t(
@@ -87,6 +143,7 @@ def spmm_t(
     bias: Array | None = None,
     activation: str | None = None,
     *,
+    metadata: Array | None = None,
     out_dtype: DType | str | None = None,
     dtype: DType | str | None = None,
 ) -> Array:
@@ -94,37 +151,40 @@ def spmm_t(
 
     The rest is as in spmm.
     """
-    return _dense_product(Op.SPMM_T, pattern, values, ("dy", dy), bias, activation, out_dtype, dtype)
+    return _dense_product(Op.SPMM_T, pattern, values, ("dy", dy), bias, activation, metadata, out_dtype, dtype)
 
 
 def sddmm(
     pattern: Pattern,
     dy: Array,
     x: Array,
+    metadata: Array | None = None,
     *,
     out_dtype: DType | str | None = None,
     dtype: DType | str | None = None,
 ) -> Array:
-    """dY^T X at the stored blocks: the gradient of a linear layer's weight.
+    """dY^T X where the pattern stores something: the gradient of a linear layer's weight.
 
     Args:
         dy: [tokens, rows]. x: [tokens, cols], of dy's dtype. tokens may be 0: the result is zero.
+        metadata: 2:4 formats: the positions of the weight's values, as pack gave them; the result is at the same.
         out_dtype: that of dy, or "f32"; None: that of dy.
         dtype: "bf16" where dy and x are uint16 arrays that hold its bits.
 
     Returns:
-        [blocks, block_rows, block_cols], zero in the padding of edge blocks.
+        Values of the pattern's values_shape, zero in the padding of edge blocks.
     """
-    _require_shape("dy", dy, (None, pattern.rows), "[tokens, rows]")
-    _require_shape("x", x, (len(dy), pattern.cols), "dy's tokens and the pattern's cols")
-    kind = _kind("dy", dy, dtype)
-    _require_same_dtype("x", x, "dy", dy)
-    out = _out_kind(kind, out_dtype)
-    a, lda, a_lies = _operand(dy)
-    b, ldb, b_lies = _operand(x)
-    plan = _plan(pattern, op=Op.SDDMM, dtype=kind, out_dtype=out, a_order=_transposed(a_lies), b_order=b_lies)
-    values = np.empty((pattern.blocks, *pattern.block), _out_numpy(kind, out, dy.dtype))
-    _run(plan, tokens=len(dy), a=_address(a), lda=lda, b=_address(b), ldb=ldb, values=_address(values))
+    require_shape("dy", dy, (None, pattern.rows), "[tokens, rows]")
+    require_shape("x", x, (len(dy), pattern.cols), "dy's tokens and the pattern's cols")
+    kind = kind_of("dy", dy, dtype)
+    require_same_dtype("x", x, "dy", dy)
+    out = out_kind(kind, out_dtype)
+    metadata, where = positions(pattern, metadata)
+    a, lda, a_lies = operand(dy)
+    b, ldb, b_lies = operand(x)
+    plan = _plan(pattern, op=Op.SDDMM, dtype=kind, out_dtype=out, a_order=transposed(a_lies), b_order=b_lies)
+    values = np.empty(pattern.values_shape, out_numpy(kind, out, dy.dtype))
+    _run(plan, tokens=len(dy), a=address(a), lda=lda, b=address(b), ldb=ldb, values=address(values), metadata=where)
     return values
 
 
@@ -135,43 +195,46 @@ def _dense_product(
     named: tuple[str, Array],
     bias: Array | None,
     activation: str | None,
+    metadata: Array | None,
     out_dtype: DType | str | None,
     dtype: DType | str | None,
 ) -> Array:
     name, x = named
     inner, outer = (pattern.cols, pattern.rows) if op is Op.SPMM else (pattern.rows, pattern.cols)
-    _require_values(pattern, values)
-    _require_shape(name, x, (None, inner), f"[tokens, {'cols' if op is Op.SPMM else 'rows'}]")
-    kind, values = _kind("values", values, dtype), _plain(values)
-    _require_same_dtype(name, x, "values", values)
-    out = _out_kind(kind, out_dtype)
+    require_values(pattern, values)
+    require_shape(name, x, (None, inner), f"[tokens, {'cols' if op is Op.SPMM else 'rows'}]")
+    kind, values = kind_of("values", values, dtype), plain(values)
+    metadata, where = positions(pattern, metadata)
+    require_same_dtype(name, x, "values", values)
+    out = out_kind(kind, out_dtype)
     epilogue = Epilogue.NONE if activation is None else Epilogue.of("activation", activation)
-    b, ldb, lies = _operand(x)  # [tokens, inner]; B is its transpose
-    y = np.empty((len(x), outer), _out_numpy(kind, out, values.dtype))  # [tokens, outer]; D is its transpose
-    bias_kind = None
+    b, ldb, lies = operand(x)  # [tokens, inner]; B is its transpose
+    y = np.empty((len(x), outer), out_numpy(kind, out, values.dtype))  # [tokens, outer]; D is its transpose
+    bias_dtype = None
     if bias is not None:
-        _require_shape("bias", bias, (outer,), "one entry for each column of the result")
-        bias_kind = _bias_kind(bias, out, y)
-        bias = _plain(bias)
+        require_shape("bias", bias, (outer,), "one entry for each column of the result")
+        bias_dtype = bias_kind(bias, out, y)
+        bias = plain(bias)
     plan = _plan(
-        pattern, op=op, dtype=kind, out_dtype=out, bias_dtype=bias_kind, epilogue=epilogue, b_order=_transposed(lies)
+        pattern, op=op, dtype=kind, out_dtype=out, bias_dtype=bias_dtype, epilogue=epilogue, b_order=transposed(lies)
     )
     _run(
         plan,
         tokens=len(x),
-        b=_address(b),
+        b=address(b),
         ldb=ldb,
-        values=_address(values),
-        d=_address(y),
+        values=address(values),
+        metadata=where,
+        d=address(y),
         ldd=outer,
-        bias=0 if bias is None else _address(bias),
+        bias=0 if bias is None else address(bias),
     )
     return y
 
 
 def _run(plan: Plan, tokens: int, **args: int) -> None:
     scratch = np.empty(plan.workspace_bytes(tokens) + _ALIGNMENT, np.uint8)
-    plan.run(tokens=tokens, workspace=-(-_address(scratch) // _ALIGNMENT) * _ALIGNMENT, **args)
+    plan.run(tokens=tokens, workspace=-(-address(scratch) // _ALIGNMENT) * _ALIGNMENT, **args)
 
 
 @lru_cache(maxsize=1)
@@ -182,90 +245,3 @@ def _context() -> Context:
 @lru_cache(maxsize=128)
 def _plan(pattern: Pattern, **request: Any) -> Plan:
     return Plan(_context(), pattern, **request)
-
-
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def _operand(array: Array) -> tuple[Array, int, Order]:
-    """A 2-D array, or a copy where C could not read it in place, with its leading dimension and order."""
-    rows, cols = array.shape
-    size = array.itemsize
-    if array.flags.aligned:
-        for order, (lines, line), (pitch, step) in (
-            (Order.ROW_MAJOR, (rows, cols), array.strides),
-            (Order.COL_MAJOR, (cols, rows), array.strides[::-1]),
-        ):
-            ld = line if lines <= 1 else pitch // size  # the pitch of a single line says nothing
-            if (line <= 1 or step == size) and ld >= line and (lines <= 1 or pitch % size == 0):
-                return array, max(ld, 1), order
-    return _plain(array), max(cols, 1), Order.ROW_MAJOR
-
-
-def _plain(array: Array) -> Array:
-    """The array itself where it is C-contiguous and aligned, otherwise a copy that is."""
-    return np.require(array, requirements=("C", "A"))
-
-
-def _transposed(order: Order) -> Order:
-    return Order.COL_MAJOR if order is Order.ROW_MAJOR else Order.ROW_MAJOR
-
-
-def _kind(name: str, array: Array, dtype: DType | str | None) -> DType:
-    """The bsparse dtype of an array; dtype says what a uint16 array holds, and otherwise must agree."""
-    named = None if dtype is None else DType.of("dtype", dtype)
-    if array.dtype == np.uint16 and named is DType.BF16:
-        return DType.BF16
-    kind = _DTYPES.get(array.dtype.name) if array.dtype.isnative else None
-    if kind is None:
-        hint = ', or dtype="bf16" if it holds the bits of bf16' if array.dtype == np.uint16 else ""
-        raise InvalidArgument(
-            f"{name} has dtype {array.dtype}; it must be one of {', '.join(_DTYPES)}: convert it with astype{hint}"
-        )
-    if named not in (None, kind):
-        raise InvalidArgument(f"dtype is {named}, but {name} has dtype {array.dtype}: convert it, or leave dtype out")
-    return kind
-
-
-def _out_kind(kind: DType, out_dtype: DType | str | None) -> DType:
-    return kind if out_dtype is None else DType.of("out_dtype", out_dtype)
-
-
-def _out_numpy(kind: DType, out: DType, dtype: "np.dtype[Any]") -> "np.dtype[Any]":
-    """The NumPy dtype of a result: that of the operands, or the one that C's rule leaves: float32."""
-    if out not in (kind, DType.F32):
-        raise InvalidArgument(
-            f"out_dtype is {out}; with operands of {kind} it must be {kind} or f32: leave it out for {kind}"
-        )
-    return dtype if out is kind else np.dtype(np.float32)
-
-
-def _bias_kind(bias: Array, out: DType, y: Array) -> DType:
-    if bias.dtype == y.dtype:
-        return out
-    if bias.dtype == np.float32:
-        return DType.F32
-    raise InvalidArgument(f"bias has dtype {bias.dtype}; it must be {y.dtype}, as the result, or float32: use astype")
-
-
-def _require_values(pattern: Pattern, values: Array) -> None:
-    shape = (pattern.blocks, *pattern.block)
-    _require_shape("values", values, shape, "the pattern's blocks, as pack gives them")
-
-
-def _require_shape(name: str, array: Array, shape: tuple[int | None, ...], meaning: str) -> None:
-    if not isinstance(array, np.ndarray):
-        raise InvalidArgument(f"{name} is a {type(array).__name__}; it must be a NumPy array: use np.asarray")
-    if array.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, array.shape, strict=True)):
-        wanted = ", ".join("tokens" if n is None else str(n) for n in shape)
-        raise InvalidArgument(
-            f"{name} has shape {list(array.shape)}; it must be [{wanted}], {meaning}: pass an array of that shape"
-        )
-
-
-def _require_same_dtype(name: str, array: Array, other_name: str, other: Array) -> None:
-    if array.dtype != other.dtype:
-        raise InvalidArgument(
-            f"{name} has dtype {array.dtype}, {other_name} has {other.dtype}; both need the same: use astype"
-        )
