@@ -14,7 +14,7 @@ PACKAGES = {
     "bsparse_torch": {"torch", "typing_extensions", "bsparse_core"},  # typing_extensions comes with torch
     "bsparse_hf": {"torch", "transformers", "safetensors", "huggingface_hub", "bsparse_torch"},
 }
-SEAMS = {"bsparse.h", "backend.h", "dtype.h", "error.h", "pattern.h", "positions.h"}  # what cuda/cpu sees of the host layer
+SEAMS = {"bsparse.h", "backend.h", "dtype.h", "error.h", "pattern.h", "positions.h"}  # cuda/cpu sees these of the host
 SOURCES = {name: sorted(ROOT.glob(f"packages/*/src/{name}/**/*.py")) for name in PACKAGES}
 
 
