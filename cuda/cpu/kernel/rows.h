@@ -66,6 +66,16 @@ static inline Vf spread(Vf numbers, const uint8_t *metadata, int64_t first) {
 #endif
 }
 
+#if defined(__AVX512BF16__)
+// The upper 2 bytes of each number of low, then of high, side by side.
+static inline Vu upper_halves_of_both(Vf low, Vf high) {
+    typedef uint16_t Indices __attribute__((vector_size(64)));
+    constexpr Indices kOdd = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                              33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    return as<Vu>(_mm512_permutex2var_epi16(as<__m512i>(low), as<__m512i>(kOdd), as<__m512i>(high)));
+}
+#endif
+
 template <bsparse_dtype kDtype, bool k24> class Rows {
 public:
     Rows(const SpmmTask &task, int64_t block) : columns_(task.block_cols) {
@@ -91,9 +101,14 @@ public:
         return load_as_f32<kDtype>(from, 1, count);
     }
 
-    // The same of 2-byte numbers as they stand, two in a lane.
+    // The same of bf16 as they stand, two in a lane.
     Vu load_pairs(int64_t i, int64_t column, int64_t pairs) const {
         if constexpr (k24) {
+#if defined(__AVX512BF16__)
+            if (pairs >= kLanes) {
+                return upper_halves_of_both(load(i, column, kLanes), load(i, column + kLanes, kLanes));
+            }
+#endif
             Room room;
             place(i, column, least(pairs, kLanes) * 2, room);
             return as<Vu>(load_as_f32<BSPARSE_F32>(room.bytes, 1, pairs));
