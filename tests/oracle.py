@@ -2,6 +2,8 @@
 
 A sparse matrix S is a dense float64 array [rows, cols] that is zero outside the stored blocks; a pattern is
 (row_offsets, col_indices) with a block (block_rows, block_cols), as in the C header. Results are exact up to float64.
+In a 2:4 format S is such an array too, zero at what is not kept; its stored blocks are cut into groups of 4 columns,
+[..., groups, 4], and positions [..., groups, 2] say which two columns of each group are kept.
 """
 
 import math
@@ -54,21 +56,71 @@ def element_mask(mask, shape, block):
     return np.kron(np.asarray(mask, dtype=bool), np.ones(block, dtype=bool))[: shape[0], : shape[1]]
 
 
-def pack(dense, mask, block):
-    """Dense [rows, cols] to stored blocks [blocks, block_rows, block_cols], zero in the padding of edge blocks."""
+def pack(dense, mask, block, metadata=None):
+    """Dense [rows, cols] to stored blocks [blocks, block_rows, block_cols], zero in the padding of edge blocks.
+
+    With metadata [blocks, block_rows, block_cols / 8] to what it keeps of them: [blocks, block_rows, block_cols / 2].
+    """
     grid = block_grid(dense.shape, block)
     padded = np.zeros((grid[0] * block[0], grid[1] * block[1]), dtype=dense.dtype)
     padded[: dense.shape[0], : dense.shape[1]] = dense
     tiles = padded.reshape(grid[0], block[0], grid[1], block[1]).swapaxes(1, 2)  # [R, C, block_rows, block_cols]
-    return np.ascontiguousarray(tiles[np.asarray(mask, dtype=bool)])
+    stored = np.ascontiguousarray(tiles[np.asarray(mask, dtype=bool)])
+    if metadata is None:
+        return stored
+    kept = np.take_along_axis(groups_of(stored), positions_of(metadata), axis=-1)
+    return kept.reshape(*stored.shape[:-1], block[1] // 2)
 
 
-def unpack(values, mask, shape, block):
-    """Stored blocks [blocks, block_rows, block_cols] to dense [rows, cols], zero where no block is stored."""
+def unpack(values, mask, shape, block, metadata=None):
+    """The inverse of pack: dense [rows, cols], zero where nothing is stored."""
+    if metadata is not None:
+        blocks = np.zeros((*values.shape[:-1], block[1]), dtype=values.dtype)
+        pairs = values.reshape(*values.shape[:-1], block[1] // 4, 2)
+        np.put_along_axis(groups_of(blocks), positions_of(metadata), pairs, axis=-1)
+        values = blocks
     grid = block_grid(shape, block)
     tiles = np.zeros((*grid, *block), dtype=values.dtype)
     tiles[np.asarray(mask, dtype=bool)] = values
     return tiles.swapaxes(1, 2).reshape(grid[0] * block[0], grid[1] * block[1])[: shape[0], : shape[1]]
+
+
+def groups_of(array):
+    """[..., cols] as groups of 4 columns, [..., cols / 4, 4]: a view."""
+    return array.reshape(*array.shape[:-1], array.shape[-1] // 4, 4)
+
+
+def metadata_of(positions):
+    """Positions [..., groups, 2] to bytes [..., groups / 2]: low bits first, the first group in the low half."""
+    nibbles = positions[..., 0] + 4 * positions[..., 1]
+    return (nibbles[..., 0::2] + 16 * nibbles[..., 1::2]).astype(np.uint8)
+
+
+def positions_of(metadata):
+    """The inverse of metadata_of."""
+    bits = [(metadata.astype(np.int64) >> shift) & 3 for shift in (0, 2, 4, 6)]
+    return np.stack(bits, axis=-1).reshape(*metadata.shape[:-1], 2 * metadata.shape[-1], 2)
+
+
+def choose_largest(groups):
+    """Positions of the two largest magnitudes of each group; NaN is largest, of equals the lower column goes first."""
+    size = np.where(np.isnan(groups), 0.0, np.abs(groups))
+    order = np.lexsort((-size, ~np.isnan(groups)), axis=-1)  # stable; the last key counts most
+    return np.sort(order[..., :2], axis=-1)
+
+
+def choose_larger(groups):
+    """Positions of the larger magnitude of each pair of columns: what pack keeps in f32."""
+    pairs = groups.reshape(*groups.shape[:-1], 2, 2)
+    size = np.where(np.isnan(pairs), np.inf, np.abs(pairs))
+    second = (size[..., 1] > size[..., 0]) | (np.isnan(pairs[..., 1]) & ~np.isnan(pairs[..., 0]))
+    return second + np.array([0, 2])
+
+
+def choose_from_mask(groups):
+    """Positions of a mask's groups that keep at most two columns: those, and the lowest others where they are fewer."""
+    order = np.argsort(~groups, axis=-1, kind="stable")
+    return np.sort(order[..., :2], axis=-1)
 
 
 def activate(x, epilogue):
@@ -104,12 +156,12 @@ def spmm_t(s, b, **rest):
     return spmm(s.T, b, **rest)
 
 
-def sddmm(a, b, mask, block, *, alpha=1.0, beta=0.0, values=None):
-    """alpha * (A @ B at the stored blocks) + beta * values: [blocks, block_rows, block_cols].
+def sddmm(a, b, mask, block, metadata=None, *, alpha=1.0, beta=0.0, values=None):
+    """alpha * (A @ B where something is stored) + beta * values: as pack gives it.
 
     a: [rows, tokens]; b: [tokens, cols]. Padding is zero; values are not read where beta is 0.
     """
-    product = alpha * pack(a @ b, mask, block)
+    product = alpha * pack(a @ b, mask, block, metadata)
     return product + beta * values if beta != 0 else product
 
 

@@ -88,7 +88,8 @@ bool takes_pairs(const Plan &plan, const Kernels &kernels) {
 
 std::string kernel_name(const Plan &plan, const BsrPlan &state) {
     static const char *const ops[] = {"spmm", "spmm_t", "sddmm"};
-    std::string name = std::string("cpu.bsr_") + ops[plan.desc.op - 1] + "." + dtype_name(plan.desc.dtype);
+    std::string name = std::string("cpu.") + format_name(plan.pattern.format) + "_" + ops[plan.desc.op - 1] + "." +
+                       dtype_name(plan.desc.dtype);
     if (plan.desc.dtype == BSPARSE_F64) {
         return name;
     }

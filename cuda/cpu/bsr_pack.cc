@@ -80,7 +80,7 @@ int threads_for(int64_t bytes) { return static_cast<int>(std::min<int64_t>(1 + b
 void bsr_pack(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *dense, int64_t ld,
               void *values) {
     PackJob job(pattern, dtype, dense, ld, values);
-    const int64_t bytes = pattern.blocks * pattern.block_rows * pattern.block_cols * dtype_bytes(dtype);
+    const int64_t bytes = pattern.elements() * dtype_bytes(dtype);
     state_of(context).pool.run(job, threads_for(bytes));
 }
 

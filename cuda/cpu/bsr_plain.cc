@@ -1,7 +1,8 @@
-// The products of format bsr by plain loops in double, for f64 operands: what references and gradient checks run.
+// The products by plain loops in double, for f64 operands: what references and gradient checks run.
 #include <algorithm>
 #include <cmath>
 
+#include "../src/positions.h"
 #include "bsr_plan.h"
 
 namespace bsparse::cpu {
@@ -46,6 +47,11 @@ DenseView view_of(bsparse_order order, int64_t ld) {
     return order == BSPARSE_COL_MAJOR ? DenseView{ld, 1} : DenseView{1, ld};
 }
 
+// Where element e of the stored blocks lies among the values; -1 where it is not stored.
+int64_t value_at(const Plan &plan, const bsparse_args &args, int64_t e) {
+    return plan.pattern.is_24() ? kept_at(static_cast<const uint8_t *>(args.s_metadata), e) : e;
+}
+
 // One item: one block row (column in spmm_t) of D.
 class SpmmJob : public Rounds {
 public:
@@ -79,8 +85,11 @@ private:
             const int64_t block = int64_t{lists.index[l]} * p.block_rows * p.block_cols;
             for (int64_t k = 0; k < std::min(inner_block, inner - first); ++k) {
                 const int64_t at = plain ? inside * p.block_cols + k : k * p.block_cols + inside;
-                total += load(args_.s_values, block + at, plan_.desc.dtype) *
-                         load(args_.b, b.at(token, first + k), plan_.desc.dtype);
+                const int64_t value = value_at(plan_, args_, block + at);
+                if (value >= 0) {
+                    total += load(args_.s_values, value, plan_.desc.dtype) *
+                             load(args_.b, b.at(token, first + k), plan_.desc.dtype);
+                }
             }
         }
         return total;
@@ -121,6 +130,10 @@ public:
         for (int32_t l = p.by_row.offsets[block_row]; l < p.by_row.offsets[block_row + 1]; ++l) {
             for (int64_t i = 0; i < p.block_rows; ++i) {
                 for (int64_t j = 0; j < p.block_cols; ++j, ++at) {
+                    const int64_t value = value_at(plan_, args_, at);
+                    if (value < 0) {
+                        continue;
+                    }
                     const int64_t row = block_row * p.block_rows + i;
                     const int64_t col = int64_t{p.by_row.minors[l]} * p.block_cols + j;
                     double x = 0; // and stays 0 in the padding
@@ -130,10 +143,10 @@ public:
                         }
                         x *= args_.alpha;
                         if (args_.beta != 0) {
-                            x += args_.beta * load(args_.s_values, at, desc.out_dtype);
+                            x += args_.beta * load(args_.s_values, value, desc.out_dtype);
                         }
                     }
-                    store(args_.s_values, at, x, desc.out_dtype);
+                    store(args_.s_values, value, x, desc.out_dtype);
                 }
             }
         }

@@ -20,7 +20,7 @@ struct Cut {
     Cut(const Plan &plan, int64_t tokens) {
         const BsrPlan &state = bsr_plan(plan);
         const Pattern &p = plan.pattern;
-        const int64_t stored = p.blocks * p.block_rows * p.block_cols;
+        const int64_t stored = p.elements();
         threads = threads_for(plan, static_cast<double>(stored) * static_cast<double>(tokens));
         const int64_t runs = static_cast<int64_t>(state.runs.size());
         const int64_t wanted = threads == 1 ? 1 : ceil_div(threads * kItemsPerThread, runs); // items of a run
@@ -35,7 +35,7 @@ struct Cut {
         const int64_t cols = std::min(state.range_cols, p.col_blocks);
         const int64_t strips = cols * round_up(p.block_cols, state.kernels->lanes) * strip_rows * 4;
         thread_bytes = static_cast<int64_t>(state.kernels->scratch_bytes + sizeof(SddmmStrips)) + round_up(strips, 64);
-        sums_bytes = rounds > 1 && plan.desc.out_dtype != BSPARSE_F32 ? stored * 4 : 0;
+        sums_bytes = rounds > 1 && plan.desc.out_dtype != BSPARSE_F32 ? p.values() * 4 : 0;
     }
 };
 
@@ -65,6 +65,7 @@ public:
         task_.range_cols = plan_.range_cols;
         task_.alpha = static_cast<float>(args.alpha);
         task_.values = static_cast<char *>(args.s_values);
+        task_.metadata = static_cast<const uint8_t *>(args.s_metadata);
         task_.values_dtype = desc.out_dtype;
     }
 
@@ -106,7 +107,7 @@ private:
     const int64_t tokens_;
     const float beta_;
     char *const memory_; // [threads][thread_bytes]
-    char *sums_;         // [blocks, block_rows, block_cols] of f32, or NULL
+    char *sums_;         // as the values, of f32, or NULL
     SddmmTask task_;     // what all rounds share
 };
 

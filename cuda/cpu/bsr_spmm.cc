@@ -40,7 +40,7 @@ struct Cut {
                       plan.desc.b_order != BSPARSE_COL_MAJOR || (few && tokens > 1);
         // An odd number of cache lines: rows then do not meet in one set of the cache.
         image_ld = (round_up(inner, 32) / 32 | 1) * 32;
-        const int64_t stored = p.blocks * p.block_rows * p.block_cols;
+        const int64_t stored = p.elements();
         const double work = static_cast<double>(stored) * static_cast<double>(std::max<int64_t>(tokens, 16));
         threads = threads_for(plan, work); // few tokens wait for memory: as long as 16 would take
 
@@ -88,6 +88,7 @@ public:
         task_.minors = lists.minors.data();
         task_.index = lists.index.data();
         task_.values = static_cast<const char *>(args.s_values);
+        task_.metadata = static_cast<const uint8_t *>(args.s_metadata);
         task_.dtype = desc.dtype;
         task_.transposed = transposed;
         task_.block_rows = p.block_rows;

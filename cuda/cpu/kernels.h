@@ -32,7 +32,8 @@ struct Epilogue {
 // spmm, columns and rows in spmm_t. A major is a block row in spmm, a block column in spmm_t.
 struct SpmmTask {
     const int32_t *offsets, *minors, *index; // the pattern's list of blocks of each major
-    const char *values;                      // [blocks, block_rows, block_cols]
+    const char *values;                      // [blocks, block_rows, block_cols]; 2:4: half of the columns
+    const uint8_t *metadata;                 // 2:4: [blocks, block_rows, block_cols / 8], else NULL
     bsparse_dtype dtype;                     // of values
     bool transposed;                         // spmm_t
     int32_t block_rows, block_cols;
@@ -71,7 +72,8 @@ struct SddmmTask {
     int64_t strip_rows;          // tokens, or pairs of tokens, of a strip
     int32_t range_cols;          // block columns of a range: those whose strips a thread keeps
     float alpha, beta;           // values = alpha * sums + beta * before
-    const char *before;          // [blocks, block_rows, block_cols], read where beta is not 0
+    const uint8_t *metadata;     // 2:4: which values there are, [blocks, block_rows, block_cols / 8]; else NULL
+    const char *before;          // [blocks, block_rows, block_cols], 2:4 half of it, read where beta is not 0
     bsparse_dtype before_dtype;
     char *values; // same shape; padding becomes zero
     bsparse_dtype values_dtype;

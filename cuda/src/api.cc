@@ -136,10 +136,10 @@ bsparse_status bsparse_pattern_sizes(const bsparse_pattern *pattern, bsparse_dty
         const Pattern &p = require(pattern, "pattern");
         check_dtype(dtype, "dtype");
         if (values_bytes != nullptr) {
-            *values_bytes = static_cast<size_t>(p.blocks * p.block_rows * p.block_cols * dtype_bytes(dtype));
+            *values_bytes = static_cast<size_t>(p.values() * dtype_bytes(dtype));
         }
         if (metadata_bytes != nullptr) {
-            *metadata_bytes = 0; // only 2:4 formats have metadata
+            *metadata_bytes = static_cast<size_t>(p.metadata_bytes());
         }
     });
 }
@@ -238,6 +238,22 @@ bsparse_status bsparse_unpack(const bsparse_context *context, const bsparse_patt
         check_pack(require(pattern, "pattern"), dtype, dense, ld, values, metadata);
         ops->unpack(*context, *pattern, dtype, values, metadata, dense, ld, stream);
     });
+}
+
+bsparse_status bsparse_pack_at(const bsparse_context *context, const bsparse_pattern *pattern, bsparse_dtype dtype,
+                               const void *dense, int64_t ld, const void *metadata, void *values, void *stream) {
+    return guard([&] {
+        const BackendOps *ops = require(context, "context").ops;
+        check_pack(require(pattern, "pattern"), dtype, dense, ld, values, metadata);
+        if (!pattern->is_24()) {
+            invalid_argument("pattern has format bsr, whose values have no positions: use bsparse_pack");
+        }
+        ops->pack_at(*context, *pattern, dtype, dense, ld, metadata, values, stream);
+    });
+}
+
+bsparse_status bsparse_check_metadata(const bsparse_pattern *pattern, const void *metadata) {
+    return guard([&] { check_host_metadata(require(pattern, "pattern"), metadata); });
 }
 
 } // extern "C"

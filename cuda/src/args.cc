@@ -7,6 +7,7 @@
 #include "dtype.h"
 #include "error.h"
 #include "plan.h"
+#include "positions.h"
 
 namespace bsparse {
 namespace {
@@ -79,7 +80,21 @@ Operand check_array(const char *field, const void *data, int64_t elements, bspar
     return {field, reinterpret_cast<uintptr_t>(data), 1, elements * dtype_bytes(dtype), 0};
 }
 
-int64_t value_count(const Pattern &pattern) { return pattern.blocks * pattern.block_rows * pattern.block_cols; }
+// Metadata where the format has it.
+Operand check_metadata(const char *field, const Pattern &pattern, const void *data) {
+    const int64_t bytes = pattern.metadata_bytes();
+    if (!pattern.is_24() && data != nullptr) {
+        invalid_argument("%s is set, but only 2:4 formats have metadata: pass NULL", field);
+    }
+    if (bytes == 0) {
+        return kNothing;
+    }
+    if (data == nullptr) {
+        invalid_argument("%s is NULL; %s has %" PRId64 " bytes of positions: pass what bsparse_pack wrote", field,
+                         format_name(pattern.format), bytes);
+    }
+    return {field, reinterpret_cast<uintptr_t>(data), 1, bytes, 0};
+}
 
 bool overlap(const Operand &x, const Operand &y) {
     if (x.lines == 0 || y.lines == 0 || x.begin >= y.end() || y.begin >= x.end()) {
@@ -134,7 +149,8 @@ void check_spmm(const Plan &plan, const bsparse_args &args) {
     check_absent(args.a, "args.a", "only sddmm reads A");
     const Operand b =
         check_dense("args.b", "args.ldb", args.b, args.ldb, b_shape(plan, args.tokens), desc.b_order, desc.dtype);
-    const Operand values = check_array("args.s_values", args.s_values, value_count(plan.pattern), desc.dtype);
+    const Operand values = check_array("args.s_values", args.s_values, plan.pattern.values(), desc.dtype);
+    const Operand metadata = check_metadata("args.s_metadata", plan.pattern, args.s_metadata);
     const DenseShape shape = d_shape(plan, args.tokens);
     const Operand d = check_dense("args.d", "args.ldd", args.d, args.ldd, shape, desc.d_order, desc.out_dtype);
     Operand c = kNothing, aux = kNothing, bias = kNothing;
@@ -147,8 +163,8 @@ void check_spmm(const Plan &plan, const bsparse_args &args) {
     if (args.bias != nullptr) {
         bias = check_array("args.bias", args.bias, shape.rows, desc.bias_dtype);
     }
-    check_apart(d, {b, values, aux, bias});
-    check_apart(aux, {b, values, c, bias});
+    check_apart(d, {b, values, metadata, aux, bias});
+    check_apart(aux, {b, values, metadata, c, bias});
     const bool same_lines = d.lines == 1 || c.pitch == d.pitch; // the pitch of a single line says nothing
     const bool c_is_d = c.begin == d.begin && same_lines && desc.c_dtype == desc.out_dtype;
     if (!c_is_d && overlap(d, c)) {
@@ -167,16 +183,21 @@ void check_sddmm(const Plan &plan, const bsparse_args &args) {
         check_dense("args.a", "args.lda", args.a, args.lda, a_shape(plan, args.tokens), desc.a_order, desc.dtype);
     const Operand b =
         check_dense("args.b", "args.ldb", args.b, args.ldb, b_shape(plan, args.tokens), desc.b_order, desc.dtype);
-    const Operand values = check_array("args.s_values", args.s_values, value_count(plan.pattern), desc.out_dtype);
-    check_apart(values, {a, b});
+    const Operand values = check_array("args.s_values", args.s_values, plan.pattern.values(), desc.out_dtype);
+    const Operand metadata = check_metadata("args.s_metadata", plan.pattern, args.s_metadata);
+    check_apart(values, {a, b, metadata});
 }
 
 } // namespace
 
+void check_host_metadata(const Pattern &pattern, const void *metadata) {
+    check_metadata("metadata", pattern, metadata);
+    check_positions(metadata, pattern.metadata_bytes(), "metadata");
+}
+
 void check_args(const Plan &plan, const bsparse_args &args) {
     check_reserved(args);
     check_tokens(plan, args.tokens, "args.tokens");
-    check_absent(args.s_metadata, "args.s_metadata", "only 2:4 formats have metadata");
     if (plan.desc.op == BSPARSE_SDDMM) {
         check_sddmm(plan, args);
     } else {
@@ -203,11 +224,12 @@ void check_buffer(const void *buffer, size_t bytes, const char *field, const cha
 void check_pack(const Pattern &pattern, bsparse_dtype dtype, const void *dense, int64_t ld, const void *values,
                 const void *metadata) {
     check_dtype(dtype, "dtype");
-    check_absent(metadata, "metadata", "only 2:4 formats have it");
+    const Operand positions = check_metadata("metadata", pattern, metadata);
     const Operand matrix =
         check_dense("dense", "ld", dense, ld, {pattern.rows, pattern.cols}, BSPARSE_ROW_MAJOR, dtype);
-    const Operand blocks = check_array("values", values, value_count(pattern), dtype);
-    check_apart(matrix, {blocks});
+    const Operand blocks = check_array("values", values, pattern.values(), dtype);
+    check_apart(matrix, {blocks, positions});
+    check_apart(blocks, {positions});
 }
 
 } // namespace bsparse

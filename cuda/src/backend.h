@@ -51,6 +51,9 @@ struct BackendOps {
                  void *values, void *metadata, void *stream);
     void (*unpack)(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *values,
                    const void *metadata, void *dense, int64_t ld, void *stream);
+    // 2:4 formats only
+    void (*pack_at)(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *dense, int64_t ld,
+                    const void *metadata, void *values, void *stream);
 };
 
 // Never NULL: throws on an unknown number, which the caller knows as this field.

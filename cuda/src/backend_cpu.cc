@@ -8,8 +8,10 @@
 
 #include "../cpu/bsr.h"
 #include "../cpu/isa.h"
+#include "../cpu/pack_24.h"
 #include "backend.h"
 #include "error.h"
+#include "positions.h"
 
 namespace bsparse {
 namespace {
@@ -72,22 +74,38 @@ void upload(const Plan &, void *, void *) {} // the work lists are read where th
 void prepare(const Plan &, const void *, const void *, void *, void *) {}
 
 void run(const Plan &plan, const bsparse_args &args, const void *, void *workspace, void *) {
+    check_positions(args.s_metadata, plan.pattern.metadata_bytes(), "args.s_metadata");
     cpu::bsr_run(plan, args, workspace);
 }
 
 void pack(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *dense, int64_t ld,
-          void *values, void *, void *) {
-    cpu::bsr_pack(context, pattern, dtype, dense, ld, values);
+          void *values, void *metadata, void *) {
+    if (pattern.is_24()) {
+        cpu::pack_24(context, pattern, dtype, dense, ld, values, static_cast<uint8_t *>(metadata));
+    } else {
+        cpu::bsr_pack(context, pattern, dtype, dense, ld, values);
+    }
 }
 
-void unpack(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *values, const void *,
-            void *dense, int64_t ld, void *) {
-    cpu::bsr_unpack(context, pattern, dtype, values, dense, ld);
+void unpack(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *values,
+            const void *metadata, void *dense, int64_t ld, void *) {
+    if (pattern.is_24()) {
+        check_positions(metadata, pattern.metadata_bytes(), "metadata");
+        cpu::unpack_24(context, pattern, dtype, values, static_cast<const uint8_t *>(metadata), dense, ld);
+    } else {
+        cpu::bsr_unpack(context, pattern, dtype, values, dense, ld);
+    }
+}
+
+void pack_at(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *dense, int64_t ld,
+             const void *metadata, void *values, void *) {
+    check_positions(metadata, pattern.metadata_bytes(), "metadata");
+    cpu::pack_24_at(context, pattern, dtype, dense, ld, static_cast<const uint8_t *>(metadata), values);
 }
 
 } // namespace
 
 const BackendOps kCpuBackend = {BSPARSE_BACKEND_CPU, devices, open,    select, kernel, schedule_bytes, workspace_bytes,
-                                prepared_bytes,      upload,  prepare, run,    pack,   unpack};
+                                prepared_bytes,      upload,  prepare, run,    pack,   unpack,         pack_at};
 
 } // namespace bsparse

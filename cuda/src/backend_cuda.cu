@@ -125,7 +125,16 @@ std::unique_ptr<Family> make_family(Kind kind, const Plan &plan, const DeviceFac
     }
 }
 
+void check_format(const Pattern &pattern) {
+    if (pattern.is_24()) {
+        unsupported(
+            "pattern_desc.format is %d (%s), which the CUDA backend does not serve yet: use bsr, or a CPU context",
+            pattern.format, format_name(pattern.format));
+    }
+}
+
 void select(Plan &plan) {
+    check_format(plan.pattern);
     const bsparse_dtype dtype = plan.desc.dtype;
     if (dtype == BSPARSE_F64) {
         unsupported("plan_desc.dtype is %d (%s), which the CUDA backend does not multiply: use f32, f16 or bf16, or a "
@@ -195,20 +204,27 @@ void run(const Plan &plan, const bsparse_args &args, const void *schedule, void 
 
 void pack(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *dense, int64_t ld,
           void *values, void *, void *stream) {
+    check_format(pattern);
     const OnDevice on_device(context);
     gpu::pack(pattern, dtype, dense, ld, values, static_cast<cudaStream_t>(stream));
 }
 
 void unpack(const Context &context, const Pattern &pattern, bsparse_dtype dtype, const void *values, const void *,
             void *dense, int64_t ld, void *stream) {
+    check_format(pattern);
     const OnDevice on_device(context);
     gpu::unpack(pattern, dtype, values, dense, ld, static_cast<cudaStream_t>(stream));
+}
+
+void pack_at(const Context &, const Pattern &pattern, bsparse_dtype, const void *, int64_t, const void *, void *,
+             void *) {
+    check_format(pattern);
 }
 
 } // namespace
 
 const BackendOps kCudaBackend = {
     BSPARSE_BACKEND_CUDA, devices, open,    select, kernel, schedule_bytes, workspace_bytes,
-    prepared_bytes,       upload,  prepare, run,    pack,   unpack};
+    prepared_bytes,       upload,  prepare, run,    pack,   unpack,         pack_at};
 
 } // namespace bsparse

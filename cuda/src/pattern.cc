@@ -35,13 +35,34 @@ int32_t count_blocks(int64_t elements, int32_t block, const char *field, const c
     return static_cast<int32_t>(count);
 }
 
+constexpr int32_t kMetadataColumns = 8; // of a byte of metadata
+
 void check_format(bsparse_format format) {
-    if (format == BSPARSE_SEMI24 || format == BSPARSE_BSR24) {
-        unsupported("pattern_desc.format is %d (%s), which is reserved for a later version: use BSPARSE_BSR (1)",
-                    format, format == BSPARSE_SEMI24 ? "semi24" : "bsr24");
+    if (format < BSPARSE_BSR || format > BSPARSE_BSR24) {
+        invalid_argument("pattern_desc.format is %d, which is no format: use BSPARSE_BSR (1), BSPARSE_SEMI24 (2) or "
+                         "BSPARSE_BSR24 (3)",
+                         format);
     }
-    if (format != BSPARSE_BSR) {
-        invalid_argument("pattern_desc.format is %d, which is no format: use BSPARSE_BSR (1)", format);
+}
+
+// What the sizes of 2:4 formats must be beside those of all.
+void check_sizes_24(const bsparse_pattern_desc &desc) {
+    if (desc.format == BSPARSE_SEMI24 && (desc.block_rows != desc.rows || desc.block_cols != desc.cols)) {
+        invalid_argument("pattern_desc.block_rows x block_cols is %d x %d; semi24 is one block of rows x cols, %" PRId64
+                         " x %" PRId64 ": set them so",
+                         desc.block_rows, desc.block_cols, desc.rows, desc.cols);
+    }
+    if (desc.block_cols % kMetadataColumns != 0) {
+        const bool whole = desc.format == BSPARSE_SEMI24;
+        invalid_argument("pattern_desc.%s is %d; in %s it must be a multiple of %d: %s", whole ? "cols" : "block_cols",
+                         desc.block_cols, format_name(desc.format), kMetadataColumns,
+                         whole ? "use bsr24, whose edge blocks may stick out, or pad the matrix"
+                               : "use larger blocks, or bsr");
+    }
+    if (desc.format == BSPARSE_SEMI24 && desc.blocks != 1) {
+        invalid_argument("pattern_desc.blocks is %" PRId64 "; semi24 is one block: pass 1, row_offsets {0, 1} and "
+                         "col_indices {0}",
+                         desc.blocks);
     }
 }
 
@@ -144,6 +165,10 @@ BlockLists transpose(const BlockLists &by_row, int32_t col_blocks) {
 
 } // namespace
 
+const char *format_name(bsparse_format format) {
+    return format == BSPARSE_BSR ? "bsr" : format == BSPARSE_SEMI24 ? "semi24" : "bsr24";
+}
+
 Pattern make_pattern(const bsparse_pattern_desc &desc) {
     check_format(desc.format);
     if (desc.reserved != 0) {
@@ -158,6 +183,9 @@ Pattern make_pattern(const bsparse_pattern_desc &desc) {
     pattern.blocks = desc.blocks;
     pattern.row_blocks = count_blocks(desc.rows, desc.block_rows, "rows", "block_rows");
     pattern.col_blocks = count_blocks(desc.cols, desc.block_cols, "cols", "block_cols");
+    if (pattern.is_24()) {
+        check_sizes_24(desc);
+    }
     check_block_count(pattern);
     if (desc.row_offsets == nullptr) {
         invalid_argument("pattern_desc.row_offsets is NULL: pass an int32 array of %d entries", pattern.row_blocks + 1);

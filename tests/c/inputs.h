@@ -28,6 +28,13 @@ struct Inputs {
     bsparse_plan_desc plan{};
     bsparse_args args{};
 
+    // A matrix that is one block of the format semi24; the operands stay as they are.
+    void make_semi24(int32_t rows, int32_t cols) {
+        offsets = {0, 1};
+        columns = {0};
+        pattern = {sizeof(pattern), BSPARSE_SEMI24, rows, cols, 0, rows, cols, 1, offsets.data(), columns.data()};
+    }
+
     explicit Inputs(bsparse_op op = BSPARSE_SPMM) {
         plan.struct_size = sizeof(plan);
         plan.op = op;

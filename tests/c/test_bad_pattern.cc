@@ -32,12 +32,27 @@ const BadInput kPatterns[] = {
      {"pattern_desc.struct_size is 1099511627776", "sizeof"}},
     {[](Inputs &i) { i.pattern.format = 0; }, BSPARSE_INVALID_ARGUMENT, {"pattern_desc.format is 0", "BSPARSE_BSR"}},
     {[](Inputs &i) { i.pattern.format = 77; }, BSPARSE_INVALID_ARGUMENT, {"pattern_desc.format is 77", "BSPARSE_BSR"}},
-    {[](Inputs &i) { i.pattern.format = BSPARSE_SEMI24; },
-     BSPARSE_UNSUPPORTED,
-     {"pattern_desc.format is 2 (semi24)", "later version", "BSPARSE_BSR"}},
     {[](Inputs &i) { i.pattern.format = BSPARSE_BSR24; },
-     BSPARSE_UNSUPPORTED,
-     {"pattern_desc.format is 3 (bsr24)", "later version", "BSPARSE_BSR"}},
+     BSPARSE_INVALID_ARGUMENT,
+     {"pattern_desc.block_cols is 4", "bsr24", "multiple of 8", "larger blocks"}},
+    {[](Inputs &i) { i.pattern.format = BSPARSE_SEMI24; },
+     BSPARSE_INVALID_ARGUMENT,
+     {"pattern_desc.block_rows x block_cols is 2 x 4", "semi24 is one block", "6 x 12", "set them so"}},
+    {[](Inputs &i) { i.make_semi24(6, 12); },
+     BSPARSE_INVALID_ARGUMENT,
+     {"pattern_desc.cols is 12", "semi24", "multiple of 8", "bsr24"}},
+    {[](Inputs &i) {
+         i.make_semi24(6, 16);
+         i.pattern.blocks = 0;
+     },
+     BSPARSE_INVALID_ARGUMENT,
+     {"pattern_desc.blocks is 0", "semi24 is one block", "pass 1"}},
+    {[](Inputs &i) {
+         i.make_semi24(6, 16);
+         i.columns[0] = 1;
+     },
+     BSPARSE_INVALID_ARGUMENT,
+     {"pattern_desc.col_indices[0] is 1", "0 to 0"}},
     {[](Inputs &i) { i.pattern.reserved = 1; }, BSPARSE_UNSUPPORTED, {"pattern_desc.reserved is 1", "set it to 0"}},
     {[](Inputs &i) { i.pattern.block_rows = 0; },
      BSPARSE_INVALID_ARGUMENT,

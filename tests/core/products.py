@@ -18,7 +18,7 @@ OPS = ("spmm", "spmm_t", "sddmm")
 
 
 def pattern_of(case):
-    return bc.Pattern(case.rows, case.cols, case.block, case.row_offsets, case.col_indices)
+    return bc.Pattern(case.rows, case.cols, case.block, case.row_offsets, case.col_indices, case.format)
 
 
 def address(array):
@@ -95,7 +95,7 @@ class Dense:
         self.bias_exact = oracle.round_to(data.bias_t if transposed else data.bias, self.bias) if self.bias else None
         shape = len(self.s), self.case.tokens
         self.c_exact = oracle.round_to(np.random.default_rng(3).standard_normal(shape), self.c) if self.c else None
-        self.values = oracle.encode(data.values, self.dtype)
+        self.values, self.metadata = oracle.encode(data.values, self.dtype), data.metadata
 
     def plan(self, context):
         return bc.Plan(
@@ -125,6 +125,7 @@ class Dense:
         plan.run(
             tokens=self.case.tokens,
             values=memory.address(self.values),
+            **({} if self.metadata is None else {"metadata": memory.address(self.metadata)}),
             b=memory.address(b),
             ldb=leading(b, self.b_order),
             d=memory.address(d),
@@ -182,14 +183,14 @@ class Sampled:
         self.out = self.out_dtype or self.dtype
         data = self.case.operands(self.dtype)
         self.a, self.b = data.dy.T, data.x
-        self.before = oracle.round_to(data.values, self.out)
+        self.before, self.metadata = oracle.round_to(data.values, self.out), data.metadata
 
     def plan(self, context):
         request = {"dtype": self.dtype, "out_dtype": self.out_dtype, "a_order": self.a_order, "b_order": self.b_order}
         return bc.Plan(context, pattern_of(self.case), op="sddmm", flags=self.flags, **request)
 
     def run(self, context, plan=None, memory=None):
-        """Values, encoded, [blocks, block_rows, block_cols]."""
+        """Values, encoded, in their shape."""
         memory = memory or HostMemory()
         a = place(self.case, oracle.encode(self.a, self.dtype), self.a_order)
         b = place(self.case, oracle.encode(self.b, self.dtype), self.b_order)
@@ -202,6 +203,7 @@ class Sampled:
             b=memory.address(b),
             ldb=leading(b, self.b_order),
             values=memory.address(values),
+            **({} if self.metadata is None else {"metadata": memory.address(self.metadata)}),
             alpha=self.alpha,
             beta=self.beta,
             **memory.buffers(plan, self.case.tokens),
@@ -212,20 +214,20 @@ class Sampled:
     def exact(self):
         """The oracle's values."""
         given = {"alpha": self.alpha, "beta": self.beta, "values": self.before}
-        return oracle.sddmm(self.a, self.b, self.case.mask, self.case.block, **given)
+        return self.case.sddmm(self.a, self.b, self.metadata, **given)
 
     def check(self, context, memory=None, beside=None):
         """Runs, and compares the values with the oracle and with those of `beside`; padding must be exactly zero."""
         case, memory = self.case, memory or HostMemory()
         values = self.run(context, memory=memory)
         exact = self.exact()
-        size = oracle.sddmm(np.abs(self.a), np.abs(self.b), case.mask, case.block, alpha=abs(self.alpha))
+        size = case.sddmm(np.abs(self.a), np.abs(self.b), self.metadata, alpha=abs(self.alpha))
         size += abs(self.beta * self.before)
         allowed = tolerances.bound(exact, size, case.tokens, self.dtype, self.out, arithmetic=memory.arithmetic)
         compare.assert_close(oracle.decode(values, self.out), exact, allowed, "values")
         if beside is not None:
             assert_alike(values, self.run(beside), allowed, self.out, "values")
-        outside = oracle.pack(np.ones(case.shape), case.mask, case.block) == 0
+        outside = case.pack(np.ones(case.shape), self.metadata) == 0
         assert not oracle.decode(values, self.out)[outside].any(), "the padding of edge blocks is not zero"
 
 

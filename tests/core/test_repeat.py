@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 import compare
 import numpy as np
 import pytest
-from cases import THREADED, case_id
+from cases import THREADED, THREADED_24, case_id
 from core.products import DTYPES, OPS, Dense, Sampled, product
 
 import bsparse_core as bc
 
-cases = pytest.mark.parametrize("case", THREADED, ids=case_id)
+cases = pytest.mark.parametrize("case", THREADED + THREADED_24, ids=case_id)
 dtypes = pytest.mark.parametrize("dtype", DTYPES)
 ops = pytest.mark.parametrize("op", OPS)
 

@@ -20,6 +20,7 @@ constexpr int kLanes = BSPARSE_CPU_LANES;
 // after vector.h
 #include "dense.h"
 #include "math.h"
+#include "rows.h"
 #include "tile.h"
 // after those
 #include "epilogue.h"

@@ -7,20 +7,19 @@ struct DecodeScratch {
     alignas(64) float sums[kFewTokens * kGroup]; // [tokens][kGroup]
 };
 
-// spmm: rows of a block times x, lanes along the row: partial[i][t] += S[i][k] * x[t][k].
-template <bsparse_dtype kDtype, int Tokens>
-static void dot_block(const SpmmTask &task, const char *block, int64_t rows, const char *x, int64_t x_stride,
+// spmm: rows of a block times x, lanes along the row: partial[i][t] += S[first + i][k] * x[t][k].
+template <bsparse_dtype kDtype, int Tokens, bool k24>
+static void dot_block(const Rows<kDtype, k24> &block, int64_t first, int64_t rows, const char *x, int64_t x_stride,
                       int64_t count, DecodeScratch &scratch) {
-    const int64_t row = task.block_cols * bytes_of(kDtype);
     const int64_t whole = count / kLanes * kLanes;
-    for (int64_t i = 0; i < rows; ++i, block += row) {
+    for (int64_t i = 0; i < rows; ++i) {
         Vf sum[Tokens];
 #pragma GCC unroll 8
         for (int t = 0; t < Tokens; ++t) {
             sum[t] = scratch.partial[i * Tokens + t];
         }
         for (int64_t k = 0; k < whole; k += kLanes) {
-            const Vf s = load_as_f32<kDtype>(block + k * bytes_of(kDtype), 1, kLanes);
+            const Vf s = block.load(first + i, k, kLanes);
 #pragma GCC unroll 8
             for (int t = 0; t < Tokens; ++t) {
                 sum[t] += s * load<Vf>(x + t * x_stride + k * 4);
@@ -34,12 +33,12 @@ static void dot_block(const SpmmTask &task, const char *block, int64_t rows, con
 }
 
 // The rest of dot_block, where a row is no multiple of the lanes.
-template <bsparse_dtype kDtype>
-static void dot_tail(const SpmmTask &task, const char *block, int64_t rows, int tokens, const char *x, int64_t x_stride,
-                     int64_t count, DecodeScratch &scratch) {
+template <bsparse_dtype kDtype, bool k24>
+static void dot_tail(const Rows<kDtype, k24> &block, int64_t first, int64_t rows, int tokens, const char *x,
+                     int64_t x_stride, int64_t count, DecodeScratch &scratch) {
     const int64_t whole = count / kLanes * kLanes;
     for (int64_t i = 0; i < rows; ++i) {
-        const Vf s = load_as_f32<kDtype>(block + (i * task.block_cols + whole) * bytes_of(kDtype), 1, count - whole);
+        const Vf s = block.load(first + i, whole, count - whole);
         for (int t = 0; t < tokens; ++t) {
             scratch.partial[i * tokens + t] +=
                 s * load_as_f32<BSPARSE_F32>(x + t * x_stride + whole * 4, 1, count - whole);
@@ -65,21 +64,20 @@ static void add_lanes(int tokens, DecodeScratch &scratch) {
     }
 }
 
-// spmm_t: rows of a block scaled by x, lanes along the row: sums[t][j] += S[i][j] * x[t][i].
-template <bsparse_dtype kDtype, int Tokens, bool Whole>
-static void scale_rows(const SpmmTask &task, const char *block, int64_t columns, const char *x, int64_t x_stride,
+// spmm_t: rows of a block scaled by x, lanes along the row: sums[t][j] += S[i][first + j] * x[t][i].
+template <bsparse_dtype kDtype, int Tokens, bool Whole, bool k24>
+static void scale_rows(const Rows<kDtype, k24> &block, int64_t first, int64_t columns, const char *x, int64_t x_stride,
                        int64_t count, DecodeScratch &scratch) {
-    const int64_t row = task.block_cols * bytes_of(kDtype);
     Vf sum[Tokens][2];
 #pragma GCC unroll 8
     for (int t = 0; t < Tokens; ++t) {
         sum[t][0] = load<Vf>(scratch.sums + t * kGroup);
         sum[t][1] = load<Vf>(scratch.sums + t * kGroup + kLanes);
     }
-    for (int64_t i = 0; i < count; ++i, block += row) {
-        const char *upper = block + kLanes * bytes_of(kDtype);
-        const Vf low = load_as_f32<kDtype>(block, 1, Whole ? kLanes : columns);
-        const Vf high = load_as_f32<kDtype>(upper, 1, Whole ? kLanes : columns - kLanes);
+    const int64_t low_count = Whole ? kLanes : columns, high_count = Whole ? kLanes : columns - kLanes;
+    for (int64_t i = 0; i < count; ++i) {
+        const Vf low = block.load(i, first, low_count);
+        const Vf high = block.load(i, first + kLanes, high_count);
 #pragma GCC unroll 8
         for (int t = 0; t < Tokens; ++t) {
             const float number = load<float>(x + t * x_stride + i * 4);
@@ -94,7 +92,7 @@ static void scale_rows(const SpmmTask &task, const char *block, int64_t columns,
     }
 }
 
-template <bsparse_dtype kDtype, int Tokens>
+template <bsparse_dtype kDtype, int Tokens, bool k24>
 static void decode_group(const SpmmTask &task, const SpmmItem &item, int32_t major, int64_t feature,
                          DecodeScratch &scratch) {
     const int64_t outer_block = task.transposed ? task.block_cols : task.block_rows;
@@ -103,7 +101,6 @@ static void decode_group(const SpmmTask &task, const SpmmItem &item, int32_t maj
     const int64_t width = least(kGroup, outer_block - feature);
     const int64_t x_stride = task.ldx * 4;
     const char *x = task.x + (item.first_token - task.first_token) * x_stride;
-    const int64_t size = bytes_of(kDtype);
     if (task.transposed) {
         __builtin_memset(scratch.sums, 0, sizeof(scratch.sums));
     } else {
@@ -112,17 +109,16 @@ static void decode_group(const SpmmTask &task, const SpmmItem &item, int32_t maj
     for (int32_t l = task.offsets[major]; l < task.offsets[major + 1]; ++l) {
         const int64_t first = task.minors[l] * inner_block;
         const int64_t count = least(inner_block, task.inner - first);
-        const char *block = task.values + int64_t{task.index[l]} * task.block_rows * task.block_cols * size;
-        const char *values = block + feature * (task.transposed ? 1 : task.block_cols) * size;
+        const Rows<kDtype, k24> block(task, task.index[l]);
         const char *numbers = x + first * 4;
         if (task.transposed && width == kGroup) {
-            scale_rows<kDtype, Tokens, true>(task, values, width, numbers, x_stride, count, scratch);
+            scale_rows<kDtype, Tokens, true>(block, feature, width, numbers, x_stride, count, scratch);
         } else if (task.transposed) {
-            scale_rows<kDtype, Tokens, false>(task, values, width, numbers, x_stride, count, scratch);
+            scale_rows<kDtype, Tokens, false>(block, feature, width, numbers, x_stride, count, scratch);
         } else {
-            dot_block<kDtype, Tokens>(task, values, width, numbers, x_stride, count, scratch);
+            dot_block<kDtype, Tokens>(block, feature, width, numbers, x_stride, count, scratch);
             if (count % kLanes != 0) {
-                dot_tail<kDtype>(task, values, width, Tokens, numbers, x_stride, count, scratch);
+                dot_tail(block, feature, width, Tokens, numbers, x_stride, count, scratch);
             }
         }
     }
@@ -133,35 +129,39 @@ static void decode_group(const SpmmTask &task, const SpmmItem &item, int32_t maj
     finish(task.epilogue, {scratch.sums, kGroup, item.first_token, Tokens, first_feature, features});
 }
 
-template <bsparse_dtype kDtype, int Tokens>
+template <bsparse_dtype kDtype, int Tokens, bool k24>
 static void decode_item(const SpmmTask &task, const SpmmItem &item, DecodeScratch &scratch) {
     const int64_t outer_block = task.transposed ? task.block_cols : task.block_rows;
     for (int32_t major = item.first_major; major < item.last_major; ++major) {
         const int64_t inside = least(outer_block, task.outer - major * outer_block);
         for (int64_t group = item.first_group; group < item.last_group && group * kGroup < inside; ++group) {
-            decode_group<kDtype, Tokens>(task, item, major, group * kGroup, scratch);
+            decode_group<kDtype, Tokens, k24>(task, item, major, group * kGroup, scratch);
         }
     }
 }
 
 // The kernel of the item's number of tokens, 1 to kFewTokens.
-template <bsparse_dtype kDtype, int Tokens = kFewTokens>
+template <bsparse_dtype kDtype, bool k24, int Tokens = kFewTokens>
 static void decode_of(const SpmmTask &task, const SpmmItem &item, char *scratch) {
     if constexpr (Tokens > 1) {
         if (item.last_token - item.first_token < Tokens) {
-            return decode_of<kDtype, Tokens - 1>(task, item, scratch);
+            return decode_of<kDtype, k24, Tokens - 1>(task, item, scratch);
         }
     }
-    decode_item<kDtype, Tokens>(task, item, *reinterpret_cast<DecodeScratch *>(scratch));
+    decode_item<kDtype, Tokens, k24>(task, item, *reinterpret_cast<DecodeScratch *>(scratch));
+}
+
+template <bool k24> static void decode_format(const SpmmTask &task, const SpmmItem &item, char *scratch) {
+    switch (task.dtype) {
+    case BSPARSE_F32:
+        return decode_of<BSPARSE_F32, k24>(task, item, scratch);
+    case BSPARSE_BF16:
+        return decode_of<BSPARSE_BF16, k24>(task, item, scratch);
+    default:
+        return decode_of<BSPARSE_F16, k24>(task, item, scratch);
+    }
 }
 
 static void decode(const SpmmTask &task, const SpmmItem &item, char *scratch) {
-    switch (task.dtype) {
-    case BSPARSE_F32:
-        return decode_of<BSPARSE_F32>(task, item, scratch);
-    case BSPARSE_BF16:
-        return decode_of<BSPARSE_BF16>(task, item, scratch);
-    default:
-        return decode_of<BSPARSE_F16>(task, item, scratch);
-    }
+    task.metadata != nullptr ? decode_format<true>(task, item, scratch) : decode_format<false>(task, item, scratch);
 }

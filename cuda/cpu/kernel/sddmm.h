@@ -34,6 +34,31 @@ static void need_strips(const SddmmTask &task, SddmmStrips &strips, int64_t col)
     }
 }
 
+// 2:4: the kept ones of kLanes sums, of `columns` columns from element `first` of the stored blocks on, a multiple
+// of 4. `valid` columns lie in the matrix: beyond is padding, which stays zero.
+static void store_kept(const SddmmTask &task, int64_t first, int64_t columns, int64_t valid, Vf sums) {
+    Vf x = {};
+    int64_t column[kLanes] = {}; // of each kept one
+    const int64_t count = least(columns, kLanes) / 2;
+    for (int64_t i = 0; i < count; i += 2) {
+        const int64_t group = first / 4 + i / 2;
+        const int nibble = task.metadata[group / 2] >> group % 2 * 4 & 15;
+        column[i] = 2 * i + (nibble & 3);
+        column[i + 1] = 2 * i + (nibble >> 2);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+        x[i] = sums[column[i]];
+    }
+    if (task.beta != 0) {
+        const char *before = task.before + first / 2 * bytes_of(task.before_dtype);
+        x += task.beta * load_f32(before, 1, count, task.before_dtype);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+        x[i] = column[i] < valid ? x[i] : 0;
+    }
+    store_f32(task.values + first / 2 * bytes_of(task.values_dtype), 1, count, task.values_dtype, x);
+}
+
 // From sums to values: `rows` rows of block b from `row` on, `columns` columns from `column` on.
 static void store_values(const SddmmTask &task, int64_t b, int64_t row, int64_t rows, int64_t column, int64_t columns,
                          const float *sums, int64_t stride) {
@@ -43,13 +68,17 @@ static void store_values(const SddmmTask &task, int64_t b, int64_t row, int64_t 
         const int64_t first = (b * task.block_rows + row + r) * task.block_cols + column;
         for (int64_t c = 0; c < columns; c += kLanes) {
             Vf x = load<Vf>(sums + r * stride + c) * task.alpha;
+            const int64_t valid = r < valid_rows ? valid_columns - c : 0; // beyond it padding, which stays zero
+            if (task.metadata != nullptr) {
+                store_kept(task, first + c, columns - c, valid, x);
+                continue;
+            }
             if (task.beta != 0) {
                 const char *before = task.before + (first + c) * bytes_of(task.before_dtype);
                 x += task.beta * load_f32(before, 1, columns - c, task.before_dtype);
             }
-            const int64_t valid = r < valid_rows ? valid_columns - c : 0;
             for (int64_t i = valid > 0 ? valid : 0; i < kLanes; ++i) {
-                x[i] = 0; // padding stays zero
+                x[i] = 0;
             }
             char *values = task.values + (first + c) * bytes_of(task.values_dtype);
             store_f32(values, 1, columns - c, task.values_dtype, x);

@@ -22,20 +22,18 @@ struct Cursor {
 
 // What is packed: inner features [first, last) of a block, its outer ones from `feature` on.
 struct BlockPart {
-    const char *block;
-    int64_t ahead; // bytes to the next block of the list
+    int64_t block;
+    int64_t ahead; // bytes from its values to those of the next block of the list
     int64_t first, last;
     int64_t feature;
 };
 
 // A block as a panel of `vectors` * kLanes outer features. The same places of the next block are fetched meanwhile:
 // with few tokens packing waits for memory.
-template <bsparse_dtype kDtype, bool kPairs>
+template <bsparse_dtype kDtype, bool kPairs, bool k24>
 static void pack_panel(const SpmmTask &task, const BlockPart &part, int vectors, char *panel) {
-    constexpr bsparse_dtype kUnit = kPairs ? BSPARSE_F32 : kDtype; // pairs are moved as they stand, 4 bytes each
-    constexpr int64_t kStep = kPairs ? 2 : 1;                      // inner features of a panel's row
-    const int64_t size = bytes_of(kDtype);
-    const int64_t row = task.block_cols * size; // bytes
+    constexpr int64_t kStep = kPairs ? 2 : 1; // inner features of a panel's row
+    const Rows<kDtype, k24> rows(task, part.block);
     const int64_t panel_row = vectors * sizeof(Vf);
     for (int v = 0; v < vectors; ++v) {
         const int64_t lane = part.feature + v * kLanes; // outer feature of lane 0
@@ -43,10 +41,9 @@ static void pack_panel(const SpmmTask &task, const BlockPart &part, int vectors,
         if (task.transposed) { // outer features are columns: rows are copied
             const int64_t count = task.block_cols - lane;
             for (int64_t k = part.first; k < part.last; k += kStep, to += panel_row) {
-                const char *from = part.block + k * row + lane * size;
-                __builtin_prefetch(from + part.ahead);
-                const Vf even = load_as_f32<kDtype>(from, 1, count);
-                store(to, kPairs ? pair_up(even, load_as_f32<kDtype>(from + row, 1, count)) : as<Vu>(even));
+                __builtin_prefetch(rows.values(k, lane) + part.ahead);
+                const Vf even = rows.load(k, lane, count);
+                store(to, kPairs ? pair_up(even, rows.load(k + 1, lane, count)) : as<Vu>(even));
             }
             continue;
         }
@@ -54,9 +51,11 @@ static void pack_panel(const SpmmTask &task, const BlockPart &part, int vectors,
             const int64_t count = least((part.last - k) / kStep, kLanes); // rows of the panel
             Vu square[kLanes];
             for (int i = 0; i < kLanes; ++i) {
-                const char *from = part.block + (lane + i) * row + k * size;
-                __builtin_prefetch(from + part.ahead);
-                square[i] = lane + i < task.block_rows ? as<Vu>(load_as_f32<kUnit>(from, 1, count)) : Vu{};
+                __builtin_prefetch(rows.values(lane + i, k) + part.ahead);
+                square[i] = Vu{};
+                if (lane + i < task.block_rows) {
+                    square[i] = kPairs ? rows.load_pairs(lane + i, k, count) : as<Vu>(rows.load(lane + i, k, count));
+                }
             }
             transpose(square);
             for (int i = 0; i < count; ++i) {
@@ -66,15 +65,15 @@ static void pack_panel(const SpmmTask &task, const BlockPart &part, int vectors,
     }
 }
 
-static void pack_part(const SpmmTask &task, const BlockPart &part, int vectors, char *panel) {
+template <bool k24> static void pack_part(const SpmmTask &task, const BlockPart &part, int vectors, char *panel) {
     switch (task.dtype) {
     case BSPARSE_F32:
-        return pack_panel<BSPARSE_F32, false>(task, part, vectors, panel);
+        return pack_panel<BSPARSE_F32, false, k24>(task, part, vectors, panel);
     case BSPARSE_BF16:
-        return task.pairs ? pack_panel<BSPARSE_BF16, true>(task, part, vectors, panel)
-                          : pack_panel<BSPARSE_BF16, false>(task, part, vectors, panel);
+        return task.pairs ? pack_panel<BSPARSE_BF16, true, k24>(task, part, vectors, panel)
+                          : pack_panel<BSPARSE_BF16, false, k24>(task, part, vectors, panel);
     default:
-        return pack_panel<BSPARSE_F16, false>(task, part, vectors, panel);
+        return pack_panel<BSPARSE_F16, false, k24>(task, part, vectors, panel);
     }
 }
 
@@ -89,10 +88,12 @@ static int64_t pack_segment(const SpmmTask &task, int32_t end, int64_t feature, 
         const int64_t first = int64_t{task.minors[at.l]} * inner_block; // inner feature of the block's k = 0
         const int32_t valid = static_cast<int32_t>(least(inner_block, task.inner - first)); // x ends there
         const int32_t last = static_cast<int32_t>(least(valid, int64_t{at.k} + left));
-        const int64_t block_bytes = int64_t{task.block_rows} * task.block_cols * bytes_of(task.dtype);
-        const char *block = task.values + task.index[at.l] * block_bytes;
+        const bool is_24 = task.metadata != nullptr;
+        const int64_t stored = int64_t{task.block_rows} * task.block_cols;
+        const int64_t block_bytes = stored * bytes_of(task.dtype) / (is_24 ? 2 : 1); // of values
         const int64_t ahead = at.l + 1 < end ? (task.index[at.l + 1] - task.index[at.l]) * block_bytes : 0;
-        pack_part(task, {block, ahead, at.k, last, feature}, vectors, panel);
+        const BlockPart part = {task.index[at.l], ahead, at.k, last, feature};
+        is_24 ? pack_part<true>(task, part, vectors, panel) : pack_part<false>(task, part, vectors, panel);
         const int32_t count = (last - at.k) / (task.pairs ? 2 : 1);
         scratch.steps[steps++] = {panel, count, (first + at.k) * (task.pairs ? 2 : 4)};
         panel += count * vectors * sizeof(Vf);

@@ -70,7 +70,9 @@ enum {
 };
 
 typedef int32_t bsparse_format;
-enum { BSPARSE_BSR = 1, BSPARSE_SEMI24 = 2, BSPARSE_BSR24 = 3 }; /* SEMI24 and BSR24 are reserved */
+/* 2:4: of every 4 columns of a row two numbers are stored, and their positions; bsparse_pattern_desc says how. SEMI24:
+ * in the whole matrix; BSR24: inside the stored blocks. On CPUs so far. */
+enum { BSPARSE_BSR = 1, BSPARSE_SEMI24 = 2, BSPARSE_BSR24 = 3 };
 
 typedef int32_t bsparse_op;
 enum {
@@ -114,6 +116,10 @@ typedef struct bsparse_context_desc {
     bsparse_cpu_isa cpu_isa; /* CPU only, for tests; 0: the best there is */
 } bsparse_context_desc;
 
+/* BSR24: block_cols is a multiple of 8. SEMI24: cols is, and the matrix is one block: block_rows = rows, block_cols =
+ * cols, blocks = 1, row_offsets = {0, 1}, col_indices = {0}.
+ * Both: values [blocks, block_rows, block_cols / 2], metadata [blocks, block_rows, block_cols / 8] bytes. A byte has the
+ * positions of two groups of 4 columns, the first in its low half; of a group p0 | p1 << 2, 0 <= p0 < p1 <= 3. */
 typedef struct bsparse_pattern_desc {
     size_t struct_size;
     bsparse_format format;
@@ -144,8 +150,8 @@ typedef struct bsparse_args {
     int64_t lda;            /* leading dimensions: elements from one row (column) to the next */
     const void *b;          /* spmm [cols, tokens], spmm_t [rows, tokens], sddmm [tokens, cols] */
     int64_t ldb;
-    void *s_values;         /* [blocks, block_rows, block_cols]; read by spmm, written by sddmm */
-    const void *s_metadata; /* 2:4 positions; NULL for BSR */
+    void *s_values;         /* [blocks, block_rows, block_cols], 2:4 half of it; read by spmm, written by sddmm */
+    const void *s_metadata; /* 2:4: positions, also read by sddmm; the CPU checks them in every run. NULL for BSR */
     const void *prepared;   /* bsparse_plan_prepare's output; NULL where prepared_bytes is 0 */
     const void *c;          /* shaped as D; may be D itself; needed when beta is not 0 */
     int64_t ldc;
@@ -222,13 +228,22 @@ BSPARSE_API void bsparse_plan_destroy(bsparse_plan *plan);
 /* values -------------------------------------------------------------------------------- */
 
 /* Dense [rows, cols], row-major with leading dimension ld, to stored blocks and back; unpack writes zeros
- * where no block is stored, pack writes zeros into the padding of edge blocks. */
+ * where nothing is stored, pack writes zeros into the padding of edge blocks. 2:4: pack keeps the two numbers of each
+ * group with the largest magnitudes, in F32 the larger of each two (1:2, as tensor cores have it); NaN is largest, and
+ * of equal ones the first is kept. It writes metadata; unpack reads it. NULL for BSR. */
 BSPARSE_API bsparse_status bsparse_pack(const bsparse_context *context, const bsparse_pattern *pattern,
                                         bsparse_dtype dtype, const void *dense, int64_t ld, void *values,
                                         void *metadata, void *stream);
 BSPARSE_API bsparse_status bsparse_unpack(const bsparse_context *context, const bsparse_pattern *pattern,
                                           bsparse_dtype dtype, const void *values, const void *metadata, void *dense,
                                           int64_t ld, void *stream);
+/* 2:4: the values at positions that are given: of a mask, or of a layer whose gradient this is. */
+BSPARSE_API bsparse_status bsparse_pack_at(const bsparse_context *context, const bsparse_pattern *pattern,
+                                           bsparse_dtype dtype, const void *dense, int64_t ld, const void *metadata,
+                                           void *values, void *stream);
+/* Whether metadata in host memory holds ascending positions in every group: what a caller does before metadata of
+ * unknown origin goes to a device. Any two may be kept, whatever the dtype. */
+BSPARSE_API bsparse_status bsparse_check_metadata(const bsparse_pattern *pattern, const void *metadata);
 /* cffi: end */
 
 #ifdef __cplusplus

@@ -9,7 +9,7 @@ from bsparse_core.errors import BackendError, BsparseError, InternalError, Inval
 from bsparse_core.pattern import Pattern
 from bsparse_core.plan import Plan
 from bsparse_core.types import Backend, CpuIsa, DType, Epilogue, Flags, Format, Op, Order
-from bsparse_core.values import pack_values, unpack_values
+from bsparse_core.values import check_metadata, pack_values, pack_values_at, unpack_values
 
 __version__ = _version()
 
@@ -31,7 +31,9 @@ __all__ = [
     "Pattern",
     "Plan",
     "Unsupported",
+    "check_metadata",
     "devices",
     "pack_values",
+    "pack_values_at",
     "unpack_values",
 ]

@@ -1,4 +1,4 @@
-"""Pattern: which blocks of a matrix are stored."""
+"""Pattern: which part of a matrix is stored."""
 
 import hashlib
 import struct
@@ -8,15 +8,14 @@ from itertools import accumulate, compress
 from typing import Any
 
 from bsparse_core._handle import Frozen, create, describe, integer
+from bsparse_core._indices import Integers, int32, mask_rows
 from bsparse_core._library import ffi, lib
 from bsparse_core.errors import InvalidArgument, check
 from bsparse_core.types import DType, Format
 
-Integers = Any  # a sequence of int, or a buffer of any integer type: array, memoryview, NumPy array
 Block = int | tuple[int, int]
 
-# Of buffers, as the struct module writes them: any byte order.
-_INTEGER_FORMATS = {order + code for order in ("", "@", "=", "<", ">", "!") for code in "bBhHiIlLqQ"} | {"n", "N"}
+DEFAULT_BLOCK = (64, 64)
 
 
 class Pattern(Frozen):
@@ -24,16 +23,17 @@ class Pattern(Frozen):
 
     Args:
         rows, cols: size of the matrix in elements, at least 1; they need not be multiples of the block.
-        block: (block_rows, block_cols) in elements, or one int for a square block.
+        block: (block_rows, block_cols) in elements, or one int for a square block; None: (64, 64).
         row_offsets: [ceil(rows / block_rows) + 1] integers from 0, non-decreasing, ending at the number of blocks.
         col_indices: [blocks] integers, the block column of each stored block, strictly ascending within a block row.
-        format: "bsr"; "semi24" and "bsr24" are reserved.
+        format: "bsr": whole blocks. "bsr24": 2:4 inside the blocks, block_cols a multiple of 8. "semi24": 2:4 in the
+            whole matrix, cols a multiple of 8; it is one block, so block, row_offsets and col_indices may be left out.
 
+    Which two of every four elements a 2:4 format keeps is no part of the pattern: metadata beside the values says it.
     Equal patterns compare equal, hash equal and have equal keys, in any process.
 
     Raises:
         InvalidArgument: sizes or indices that break a rule above; the message names it.
-        Unsupported: a reserved format.
     """
 
     __slots__ = (
@@ -57,16 +57,22 @@ class Pattern(Frozen):
         self,
         rows: int,
         cols: int,
-        block: Block = (64, 64),
+        block: Block | None = None,
         row_offsets: Integers = None,
         col_indices: Integers = None,
         format: Format | str = Format.BSR,
     ) -> None:
         self.format = Format.of("format", format)
-        self.rows, self.cols, self.block = _positive("rows", rows), _positive("cols", cols), _pair(block)
+        self.rows, self.cols = _positive("rows", rows), _positive("cols", cols)
+        if self.format is Format.SEMI24:
+            self.block = _whole(block, (self.rows, self.cols))
+            row_offsets = (0, 1) if row_offsets is None else row_offsets
+            col_indices = (0,) if col_indices is None else col_indices
+        else:
+            self.block = _pair(DEFAULT_BLOCK if block is None else block)
         self.row_blocks, self.col_blocks = -(-self.rows // self.block[0]), -(-self.cols // self.block[1])
-        self.row_offsets = _int32("row_offsets", row_offsets)
-        self.col_indices = _int32("col_indices", col_indices)
+        self.row_offsets = int32("row_offsets", row_offsets)
+        self.col_indices = int32("col_indices", col_indices)
         self.blocks = len(self.col_indices)
         if len(self.row_offsets) != self.row_blocks + 1:
             raise InvalidArgument(
@@ -88,18 +94,31 @@ class Pattern(Frozen):
         self.key = self._digest()
 
     @classmethod
-    def from_mask(cls, mask: Any, block: Block = (64, 64), shape: tuple[int, int] | None = None) -> "Pattern":
+    def from_mask(
+        cls,
+        mask: Any,
+        block: Block = DEFAULT_BLOCK,
+        shape: tuple[int, int] | None = None,
+        format: Format | str = Format.BSR,
+    ) -> "Pattern":
         """The pattern of the blocks where mask is True.
 
         Args:
             mask: bool [block rows, block columns], a nested sequence or a buffer such as a NumPy array.
             block: (block_rows, block_cols), or one int.
             shape: (rows, cols) of the matrix where these are not multiples of the block; None: they are.
+            format: "bsr" or "bsr24".
 
         Raises:
-            InvalidArgument: a mask that is not 2-D or not bool, or does not fit the shape.
+            InvalidArgument: a mask that is not 2-D or not bool, or does not fit the shape; a format without blocks.
         """
-        lines = _mask_rows(mask)
+        kind = Format.of("format", format)
+        if kind is Format.SEMI24:
+            raise InvalidArgument(
+                "format is semi24, in which no blocks are chosen; it must be bsr or bsr24: use Pattern(rows, cols, "
+                'format="semi24")'
+            )
+        lines = mask_rows(mask)
         pair, grid = _pair(block), (len(lines), len(lines[0]))
         if shape is None:
             shape = grid[0] * pair[0], grid[1] * pair[1]
@@ -117,15 +136,29 @@ class Pattern(Frozen):
             kept = list(compress(range(grid[1]), line))
             indices.extend(kept)
             counts.append(len(kept))
-        return cls(rows, cols, pair, array("i", accumulate(counts, initial=0)), indices)
+        return cls(rows, cols, pair, array("i", accumulate(counts, initial=0)), indices, kind)
 
     @property
     def density(self) -> float:
-        """Stored blocks over all blocks."""
-        return self.blocks / (self.row_blocks * self.col_blocks)
+        """Stored elements over all: stored blocks over all blocks, and half of that where they are 2:4."""
+        return self.blocks / (self.row_blocks * self.col_blocks) * (1.0 if self.format is Format.BSR else 0.5)
+
+    @property
+    def values_shape(self) -> tuple[int, ...]:
+        """[blocks, block_rows, block_cols]; "bsr24" [blocks, block_rows, block_cols / 2]; "semi24" [rows, cols / 2]."""
+        return (*self._lines, self.block[1] if self.format is Format.BSR else self.block[1] // 2)
+
+    @property
+    def metadata_shape(self) -> tuple[int, ...] | None:
+        """Of uint8: "bsr24" [blocks, block_rows, block_cols / 8]; "semi24" [rows, cols / 8]; None for "bsr"."""
+        return None if self.format is Format.BSR else (*self._lines, self.block[1] // 8)
+
+    @property
+    def _lines(self) -> tuple[int, ...]:
+        return (self.rows,) if self.format is Format.SEMI24 else (self.blocks, self.block[0])
 
     def sizes(self, dtype: DType | str) -> tuple[int, int]:
-        """Bytes of the values [blocks, block_rows, block_cols] in this dtype, and of their metadata (0 for "bsr")."""
+        """Bytes of the values in this dtype, and of their metadata (0 for "bsr")."""
         values, metadata = ffi.new("size_t *"), ffi.new("size_t *")
         check(lib.bsparse_pattern_sizes(self._handle, DType.of("dtype", dtype), values, metadata))
         return int(values[0]), int(metadata[0])
@@ -153,8 +186,10 @@ class Pattern(Frozen):
         return Pattern, (self.rows, self.cols, self.block, *indices, self.format.label)
 
     def __repr__(self) -> str:
-        shape, block = f"{self.rows} x {self.cols}", f"{self.block[0]} x {self.block[1]}"
-        return f"<bsparse Pattern: {shape}, {self.blocks} blocks of {block}, density {self.density:.3g}>"
+        stored = f"{self.blocks} blocks of {self.block[0]} x {self.block[1]}"
+        if self.format is not Format.BSR:
+            stored = "semi24" if self.format is Format.SEMI24 else f"bsr24, {stored}"
+        return f"<bsparse Pattern: {self.rows} x {self.cols}, {stored}, density {self.density:.3g}>"
 
 
 def _positive(field: str, value: Any) -> int:
@@ -175,73 +210,10 @@ def _pair(block: Any) -> tuple[int, int]:
     return _positive("block[0]", block[0]), _positive("block[1]", block[1])
 
 
-def _int32(field: str, values: Integers) -> memoryview:
-    """A read-only int32 copy of 1-D integers."""
-    if values is None:
-        raise InvalidArgument(f"{field} is missing; pass a sequence of integers, or use Pattern.from_mask")
-    items: Any
-    try:
-        view = memoryview(values)
-    except TypeError:
-        items = _items(field, values)
-    except ValueError as error:  # NumPy's dates, a released memoryview
-        raise InvalidArgument(f"{field} is a buffer that cannot be read ({error}): pass int32") from None
-    else:
-        if view.ndim != 1 or view.format not in _INTEGER_FORMATS:
-            raise InvalidArgument(
-                f"{field} is {view.ndim}-D of type {view.format!r}; it must be 1-D and hold integers: pass int32"
-            )
-        order, code = view.format[:-1], view.format[-1]
-        items = struct.unpack(f"{order}{len(view)}{code}", view.tobytes())
-    try:
-        copy = array("i", items)
-    except OverflowError:
-        beyond = next(item for item in items if not -(2**31) <= item < 2**31)
-        raise InvalidArgument(f"{field} holds {beyond}; it must fit in 32 bits: pass int32") from None
-    except TypeError:
-        raise InvalidArgument(f"{field} is {items!r}; it must be a sequence of integers: pass int32") from None
-    return memoryview(copy.tobytes()).cast("i")
-
-
-def _items(field: str, values: Any) -> list[Any]:
-    try:
-        return list(values)
-    except TypeError:
-        raise InvalidArgument(f"{field} is {values!r}; it must be a sequence of integers: pass int32") from None
-
-
-def _mask_rows(mask: Any) -> list[list[bool]]:
-    """The rows of a 2-D bool mask, all of one length."""
-    try:
-        view: Any = memoryview(mask)
-    except TypeError:
-        lines = _mask_lists(mask)
-    except ValueError as error:
-        raise InvalidArgument(f"mask is a buffer that cannot be read ({error}): pass a bool array") from None
-    else:
-        if view.ndim != 2 or view.format != "?":
-            raise InvalidArgument(
-                f"mask is {view.ndim}-D of type {view.format!r}; it must be 2-D and bool, one entry a block: "
-                f"pass (mask != 0) for the blocks that are not zero"
-            )
-        lines = view.tolist()
-    lengths = sorted({len(line) for line in lines})
-    if len(lengths) != 1 or not lengths[0]:
+def _whole(block: Any, shape: tuple[int, int]) -> tuple[int, int]:
+    """The one block of a semi24 matrix."""
+    if block is not None and _pair(block) != shape:
         raise InvalidArgument(
-            f"mask has rows of {lengths} entries; all need the same, at least 1: add False to short ones"
+            f"block is {block!r}; a semi24 matrix of {shape[0]} x {shape[1]} is one block, {shape}: leave it out"
         )
-    return lines
-
-
-def _mask_lists(mask: Any) -> list[list[bool]]:
-    """The rows of a nested sequence that holds nothing but True and False."""
-    try:
-        lines = [list(line) for line in mask]
-        wrong = [entry for line in lines for entry in line if entry not in (False, True)]
-    except (TypeError, ValueError):  # less than 2-D; entries that are arrays themselves
-        raise InvalidArgument(
-            f"mask is {mask!r}; it must be 2-D and bool, one entry a block: pass lists of bool"
-        ) from None
-    if wrong:
-        raise InvalidArgument(f"mask holds {wrong[0]!r}; it must hold True or False, one entry a block: pass x != 0")
-    return lines
+    return shape

@@ -43,7 +43,7 @@ class Plan(Frozen):
 
     Args:
         context: where it runs.
-        pattern: the stored blocks of S [rows, cols].
+        pattern: what is stored of S [rows, cols].
         op: "spmm" D = act(alpha S B + beta C + bias), "spmm_t" with S^T, "sddmm" values = alpha A B + beta values.
         dtype: of S, A and B: "f32", "f16", "bf16" or "f64".
         out_dtype: of D, in sddmm of the values: dtype or "f32"; None: dtype.
@@ -140,6 +140,7 @@ class Plan(Frozen):
         b: int = 0,
         ldb: int = 0,
         values: int = 0,
+        metadata: int = 0,
         d: int = 0,
         ldd: int = 0,
         c: int = 0,
@@ -159,7 +160,9 @@ class Plan(Frozen):
             tokens: columns of B and D, in sddmm the inner size; 0 is fine.
             a: [rows, tokens], sddmm only.
             b: [cols, tokens] in spmm, [rows, tokens] in spmm_t, [tokens, cols] in sddmm.
-            values: [blocks, block_rows, block_cols]; read by spmm and spmm_t, written by sddmm.
+            values: pattern.values_shape; read by spmm and spmm_t, written by sddmm.
+            metadata: uint8 pattern.metadata_shape: the positions of 2:4 values, sddmm's too; 0 for "bsr". The CPU
+                checks it in every run, before it writes; a GPU does not: see check_metadata.
             d, c, aux: [rows, tokens] in spmm, [cols, tokens] in spmm_t; aux receives the value before the activation.
             bias: one entry for each row of D.
             lda, ldb, ldc, ldd, ldaux: leading dimensions: elements from one row (column) to the next.
@@ -168,7 +171,8 @@ class Plan(Frozen):
             stream: a CUDA stream; on the CPU the call returns when done.
         """
         fields = (
-            _SIZE, tokens, a, lda, b, ldb, values, 0, 0, c, ldc, d, ldd, aux, ldaux, bias, alpha, beta, *_RESERVED,
+            _SIZE, tokens, a, lda, b, ldb, values, metadata, 0, c, ldc, d, ldd, aux, ldaux, bias, alpha, beta,
+            *_RESERVED,
         )  # fmt: skip
         try:
             args = _from_buffer(_ARGS, _PACK(*fields))

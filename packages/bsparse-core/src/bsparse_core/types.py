@@ -59,7 +59,7 @@ class DType(Named):
 
 
 class Format(Named):
-    """Sparse formats. SEMI24 and BSR24 are reserved."""
+    """Sparse formats: whole blocks; 2 of every 4 elements of a row; blocks that are 2:4 inside."""
 
     BSR = 1
     SEMI24 = 2
@@ -67,7 +67,7 @@ class Format(Named):
 
 
 class Op(Named):
-    """Products: D = S B, D = S^T B, and S = A B at the stored blocks."""
+    """Products: D = S B, D = S^T B, and S = A B where S is stored."""
 
     SPMM = 1
     SPMM_T = 2
