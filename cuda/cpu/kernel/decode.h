@@ -47,19 +47,19 @@ static void dot_tail(const Rows<kDtype, k24> &block, int64_t first, int64_t rows
 }
 
 // Adds up the lanes of partial[i][t] into sums[t][i].
-static void add_lanes(int tokens, DecodeScratch &scratch) {
+static void add_lanes(int tokens, const Vf *partial, float *sums) {
     for (int t = 0; t < tokens; ++t) {
         for (int first = 0; first < kGroup; first += kLanes) {
             Vu square[kLanes];
             for (int i = 0; i < kLanes; ++i) {
-                square[i] = as<Vu>(scratch.partial[(first + i) * tokens + t]);
+                square[i] = as<Vu>(partial[(first + i) * tokens + t]);
             }
             transpose(square);
             Vf sum = {};
             for (int i = 0; i < kLanes; ++i) {
                 sum += as<Vf>(square[i]);
             }
-            store(scratch.sums + t * kGroup + first, sum);
+            store(sums + t * kGroup + first, sum);
         }
     }
 }
@@ -123,7 +123,7 @@ static void decode_group(const SpmmTask &task, const SpmmItem &item, int32_t maj
         }
     }
     if (!task.transposed) {
-        add_lanes(Tokens, scratch);
+        add_lanes(Tokens, scratch.partial, scratch.sums);
     }
     const int64_t features = least(width, task.outer - first_feature);
     finish(task.epilogue, {scratch.sums, kGroup, item.first_token, Tokens, first_feature, features});
