@@ -151,8 +151,8 @@ def choose_positions(dense: Tensor, pattern: BlockPattern, mask: Tensor | None =
     if pattern.metadata_shape is None:
         raise InvalidArgument("pattern has format bsr, which keeps whole blocks: pass one of bsr24 or semi24")
     if mask is None:
-        mask = positions.largest(_check_shape("dense", dense, pattern), dense.dtype)
-    elif _check_shape("mask", mask, pattern).dtype is not torch.bool:
+        return positions.of_largest(_check_shape("dense", dense, pattern), pattern)
+    if _check_shape("mask", mask, pattern).dtype is not torch.bool:
         raise InvalidArgument(f"mask has dtype {mask.dtype}; it must be torch.bool, one entry a number: pass mask != 0")
     return positions.of_mask(mask, pattern)
 

@@ -81,17 +81,22 @@ def check_contents(metadata: Tensor | None, pattern: BlockPattern) -> None:
     bc.check_metadata(pattern.host.pattern, metadata.detach().cpu().contiguous().data_ptr())
 
 
-def largest(dense: Tensor, dtype: torch.dtype) -> Tensor:
-    """Bool [out_features, in_features]: the two of each group of dense that are largest in magnitude.
-
-    dtype: that of the layer; in float32 the larger of each pair. Of equals the first; NaN is largest.
-    """
-    of = 2 if dtype is torch.float32 else 4
+def largest(dense: Tensor) -> Tensor:
+    """Bool [out_features, in_features]: what of_largest keeps where every block is stored."""
     cols = dense.shape[1]
-    sizes = _groups(torch.nn.functional.pad(dense.detach().abs(), (0, -cols % 4)), of)
-    best = sizes.sort(dim=-1, descending=True, stable=True).indices[..., : of // 2]
-    kept = torch.zeros(sizes.shape, dtype=torch.bool, device=dense.device).scatter_(-1, best, True)
-    return kept.flatten(1)[:, :cols]
+    groups = _groups(torch.nn.functional.pad(dense.detach(), (0, -cols % 4)))
+    kept = torch.zeros(groups.shape, dtype=torch.bool, device=dense.device)
+    return kept.scatter_(-1, _largest(groups), True).flatten(1)[:, :cols]
+
+
+def of_largest(dense: Tensor, pattern: BlockPattern) -> Tensor:
+    """Metadata that keeps the two of each group in the stored blocks of dense that are largest in magnitude.
+
+    In float32 the larger of each pair. Of equals the first; NaN is largest.
+    """
+    pattern = pattern.to(dense.device)
+    stored = tile(dense.detach(), pattern.block)[pattern.row_indices(), pattern.col_indices]
+    return _encode(_largest(_groups(stored))).reshape(_shape(pattern))
 
 
 def of_mask(mask: Tensor, pattern: BlockPattern) -> Tensor:
@@ -140,6 +145,14 @@ def expand(values: Tensor, pattern: BlockPattern, metadata: Tensor) -> Tensor:
 def _groups(array: Tensor, of: int = 4) -> Tensor:
     """[..., columns] as groups of so many, [..., groups, of]."""
     return array.reshape(*array.shape[:-1], array.shape[-1] // of, of)
+
+
+def _largest(groups: Tensor) -> Tensor:
+    """Positions [..., 2] of what to keep of groups [..., 4]."""
+    of = 2 if groups.dtype is torch.float32 else 4
+    best = _groups(groups.abs(), of).sort(dim=-1, descending=True, stable=True).indices[..., : of // 2]
+    first = torch.arange(0, 4, of, device=groups.device)  # of each pair; one of a group
+    return (best + first[:, None]).flatten(-2).sort(-1).values
 
 
 def _encode(positions: Tensor) -> Tensor:
