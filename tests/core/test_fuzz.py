@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import bsparse_core as bc
 import bsparse_core.numpy as bn
 
+FORMATS = ("bsr", "bsr24", "semi24")
 ORDERS = st.sampled_from(["row_major", "col_major"])
 EPILOGUES = st.sampled_from(["none", "relu", "gelu", "gelu_tanh", "silu"])
 NUMBERS = st.integers(-3, 12) | st.integers(-(2**66), 2**66)
@@ -26,14 +27,19 @@ def context(threads):
 
 @st.composite
 def cases(draw):
-    """Any small pattern, number of tokens and awkwardness of memory."""
-    block = draw(st.integers(1, 40)), draw(st.integers(1, 40))
+    """Any small pattern of any format, number of tokens and awkwardness of memory."""
+    format = draw(st.sampled_from(FORMATS))
+    whole = 1 if format == "bsr" else 8  # columns in a byte of metadata
+    block = draw(st.integers(1, 40)), whole * draw(st.integers(1, 40 // whole))
     grid = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     rows, cols = (n * b - draw(st.integers(0, b - 1)) for n, b in zip(grid, block, strict=True))
+    if format == "semi24":
+        cols = -(-cols // whole) * whole
     bits = draw(st.lists(st.booleans(), min_size=grid[0] * grid[1], max_size=grid[0] * grid[1]))
     mask = np.array(bits, dtype=bool).reshape(grid)
     memory = draw(st.integers(0, 5)), draw(st.integers(0, 3))
-    return Case("fuzz", rows, cols, block, mask, draw(st.integers(0, 70)), *memory)
+    case = Case("fuzz", rows, cols, block, mask, draw(st.integers(0, 70)), *memory)
+    return case if format == "bsr" else case.within(format)
 
 
 @st.composite
@@ -58,15 +64,34 @@ def test_products_equal_the_oracle(wanted, threads):
 @given(cases(), st.sampled_from(DTYPES))
 def test_pack_and_unpack_are_inverse(case, dtype):
     rest = {"dtype": "bf16"} if dtype == "bf16" else {}
-    dense = oracle.encode(case.operands(dtype).s, dtype)
-    again = bn.unpack(pattern_of(case), bn.pack(pattern_of(case), case.strided(dense), **rest), **rest)
-    np.testing.assert_array_equal(again, dense)
+    s = case.operands(dtype).s
+    dense = oracle.encode(s, dtype)
+    if case.format == "bsr":
+        packed = (bn.pack(pattern_of(case), case.strided(dense), **rest),)
+    else:  # in f32 pack would keep one of each pair
+        packed = bn.pack(pattern_of(case), case.strided(dense), mask=s != 0, **rest)
+    np.testing.assert_array_equal(bn.unpack(pattern_of(case), *packed, **rest), dense)
 
 
-def refused_or_sound(rows, cols, block, row_offsets, col_indices):
+@given(st.lists(st.sampled_from([0x44, 0x8C, 0xD9, 0xEE]) | st.integers(0, 255), min_size=6, max_size=6))
+def test_metadata_of_any_bytes(found):
+    pattern = bc.Pattern(3, 16, format="semi24")
+    metadata, values = np.array(found, np.uint8).reshape(3, 2), np.arange(24.0).reshape(3, 8)
+    positions = oracle.positions_of(metadata)
+    try:
+        dense = bn.unpack(pattern, values, metadata)
+    except bc.InvalidArgument:
+        assert (positions[..., 0] >= positions[..., 1]).any()
+        return
+    assert (positions[..., 0] < positions[..., 1]).all()
+    one_block = np.ones((1, 1), bool), (3, 16), (3, 16)
+    np.testing.assert_array_equal(dense, oracle.unpack(values[None], *one_block, metadata[None]))
+
+
+def refused_or_sound(rows, cols, block, row_offsets, col_indices, format="bsr"):
     """What Pattern takes keeps the rules of bsparse.h."""
     try:
-        pattern = bc.Pattern(rows, cols, block, row_offsets, col_indices)
+        pattern = bc.Pattern(rows, cols, block, row_offsets, col_indices, format)
     except bc.InvalidArgument:
         return
     assert (list(pattern.row_offsets), list(pattern.col_indices)) == (row_offsets, col_indices)
@@ -74,11 +99,21 @@ def refused_or_sound(rows, cols, block, row_offsets, col_indices):
         line = col_indices[begin:end]
         assert line == sorted(set(line))
         assert all(0 <= col < pattern.col_blocks for col in line)
+    assert format == "bsr" or pattern.block[1] % 8 == 0
+    assert format != "semi24" or (pattern.block, pattern.blocks) == ((rows, cols), 1)
 
 
-@given(NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.lists(NUMBERS, max_size=6), st.lists(NUMBERS, max_size=8))
-def test_patterns_of_any_numbers(rows, cols, block_rows, block_cols, row_offsets, col_indices):
-    refused_or_sound(rows, cols, (block_rows, block_cols), row_offsets, col_indices)
+@given(
+    NUMBERS,
+    NUMBERS,
+    NUMBERS,
+    NUMBERS,
+    st.lists(NUMBERS, max_size=6),
+    st.lists(NUMBERS, max_size=8),
+    st.sampled_from(FORMATS),
+)
+def test_patterns_of_any_numbers(rows, cols, block_rows, block_cols, row_offsets, col_indices, format):
+    refused_or_sound(rows, cols, (block_rows, block_cols), row_offsets, col_indices, format)
 
 
 @given(cases(), st.data())
@@ -87,7 +122,7 @@ def test_patterns_with_one_number_changed(case, data):
     numbers[data.draw(st.integers(0, len(numbers) - 1))] = data.draw(NUMBERS)
     rows, cols, block_rows, block_cols, *indices = numbers
     offsets = len(case.row_offsets)
-    refused_or_sound(rows, cols, (block_rows, block_cols), indices[:offsets], indices[offsets:])
+    refused_or_sound(rows, cols, (block_rows, block_cols), indices[:offsets], indices[offsets:], case.format)
 
 
 @given(ANYTHING, ANYTHING, ANYTHING, ANYTHING, ANYTHING, ANYTHING)

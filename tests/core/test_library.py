@@ -93,7 +93,8 @@ def test_main_tells_what_runs():
     told = python("-m", "bsparse_core")
     assert f"bsparse-core {bc.__version__}, ABI 1" in told
     assert bc.Context().name in told
-    assert ["bsr", "spmm", "yes", "yes", "yes", "-", "-", "yes"] in [line.split() for line in told.splitlines()]
+    for format in ("bsr", "semi24", "bsr24"):
+        assert [format, "spmm", "yes", "yes", "yes", "-", "-", "yes"] in [line.split() for line in told.splitlines()]
     assert "cuda" in told
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import oracle
 import pytest
 import tolerances
-from cases import CASES, SMALL, case_id, named
+from cases import CASES, CASES_24, SMALL, SMALL_24, case_id, named
 from core.products import DTYPES, pattern_of
 
 import bsparse_core as bc
@@ -34,61 +34,61 @@ def test_pack_and_unpack(dtype, case):
     compare.assert_same_bits(again, oracle.unpack(values, case.mask, case.shape, case.block))
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", CASES + CASES_24, ids=case_id)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_spmm(dtype, case):
     data = case.operands(dtype)
     x, values = case.strided(oracle.encode(data.x, dtype)), oracle.encode(data.values, dtype)
-    y = bn.spmm(pattern_of(case), values, x, **says(dtype))
+    y = bn.spmm(pattern_of(case), values, x, metadata=data.metadata, **says(dtype))
     assert y.flags.c_contiguous
     check(y.T, dtype, oracle.spmm(data.s, data.x.T)[0], oracle.magnitude(data.s, data.x.T), case.cols)
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", CASES + CASES_24, ids=case_id)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_spmm_t(dtype, case):
     data = case.operands(dtype)
     dy, values = case.strided(oracle.encode(data.dy, dtype)), oracle.encode(data.values, dtype)
-    dx = bn.spmm_t(pattern_of(case), values, dy, **says(dtype))
+    dx = bn.spmm_t(pattern_of(case), values, dy, metadata=data.metadata, **says(dtype))
     check(dx.T, dtype, oracle.spmm_t(data.s, data.dy.T)[0], oracle.magnitude(data.s.T, data.dy.T), case.rows)
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", CASES + CASES_24, ids=case_id)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sddmm(dtype, case):
     data = case.operands(dtype)
     dy, x = (case.strided(oracle.encode(array, dtype)) for array in (data.dy, data.x))
-    values = bn.sddmm(pattern_of(case), dy, x, **says(dtype))
-    exact = oracle.sddmm(data.dy.T, data.x, case.mask, case.block)
-    size = oracle.pack(oracle.magnitude(data.dy.T, data.x), case.mask, case.block)
+    values = bn.sddmm(pattern_of(case), dy, x, data.metadata, **says(dtype))
+    exact = case.sddmm(data.dy.T, data.x, data.metadata)
+    size = case.pack(oracle.magnitude(data.dy.T, data.x), data.metadata)
     check(values, dtype, exact, size, case.tokens)
 
 
-@pytest.mark.parametrize("case", SMALL, ids=case_id)
+@pytest.mark.parametrize("case", SMALL + SMALL_24, ids=case_id)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_bias_and_activation(dtype, activation, case):
     data = case.operands(dtype)
     x, values, bias = (oracle.encode(array, dtype) for array in (data.x, data.values, data.bias))
-    y = bn.spmm(pattern_of(case), values, x, bias, activation, **says(dtype))
+    y = bn.spmm(pattern_of(case), values, x, bias, activation, metadata=data.metadata, **says(dtype))
     epilogue = activation or "none"
     exact, before = oracle.spmm(data.s, data.x.T, bias=data.bias, epilogue=epilogue)
     size = oracle.magnitude(data.s, data.x.T) + abs(data.bias[:, None])
     check(y.T, dtype, exact, size, case.cols, epilogue=epilogue, before=before)
 
 
+@pytest.mark.parametrize("case", [named("ragged"), named("ragged").within("bsr24")], ids=case_id)
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-def test_f32_results_and_bias(dtype):
-    case = named("ragged")
+def test_f32_results_and_bias(dtype, case):
     data = case.operands(dtype)
     x, dy, values = (oracle.encode(array, dtype) for array in (data.x, data.dy, data.values))
     rest = {"out_dtype": "f32", **says(dtype)}
-    y = bn.spmm(pattern_of(case), values, x, data.bias.astype(np.float32), **rest)
+    y = bn.spmm(pattern_of(case), values, x, data.bias.astype(np.float32), metadata=data.metadata, **rest)
     size = oracle.magnitude(data.s, data.x.T) + abs(data.bias[:, None])
     check(y.T, dtype, oracle.spmm(data.s, data.x.T, bias=data.bias)[0], size, case.cols, out_dtype="f32")
-    dv = bn.sddmm(pattern_of(case), dy, x, **rest)
-    size = oracle.pack(oracle.magnitude(data.dy.T, data.x), case.mask, case.block)
-    check(dv, dtype, oracle.sddmm(data.dy.T, data.x, case.mask, case.block), size, case.tokens, out_dtype="f32")
+    dv = bn.sddmm(pattern_of(case), dy, x, data.metadata, **rest)
+    size = case.pack(oracle.magnitude(data.dy.T, data.x), data.metadata)
+    check(dv, dtype, case.sddmm(data.dy.T, data.x, data.metadata), size, case.tokens, out_dtype="f32")
     assert y.dtype == dv.dtype == np.float32
 
 
@@ -197,6 +197,67 @@ VALUES = np.zeros((CASE.blocks, 16, 16), np.float32)
     ],
 )
 def test_refuses(call, sentence):
+    with pytest.raises(bc.InvalidArgument, match=sentence):
+        call(pattern_of(CASE))
+
+
+CASE_24 = CASE.within("bsr24")
+HALVES, METADATA = VALUES[:, :, :8], np.full((CASE.blocks, 16, 2), 0x44, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"metadata": None},
+            r"metadata is missing; a pattern of format bsr24 needs uint8 \[10, 16, 2\]: pass what pack",
+        ),
+        ({"metadata": METADATA[1:]}, r"metadata has shape \[9, 16, 2\]; it must be \[10, 16, 2\], two positions"),
+        ({"metadata": METADATA[0]}, r"metadata has shape \[16, 2\]; it must be \[10, 16, 2\]"),
+        ({"metadata": METADATA.astype("i1")}, r"metadata has dtype int8; it must be uint8: pass what pack gave"),
+        ({"metadata": METADATA.tolist()}, r"metadata is a list; it must be a NumPy array"),
+        ({"metadata": 0 * METADATA}, r"metadata\[0\] is 0x00, whose low half .*keeps its columns 0 and 0"),
+        ({"values": VALUES}, r"values has shape \[10, 16, 16\]; it must be \[10, 16, 8\]"),
+    ],
+)
+def test_refuses_24(change, sentence):
+    pattern, given = pattern_of(CASE_24), {"values": HALVES, "metadata": METADATA} | change
+    calls = [
+        lambda: bn.unpack(pattern, **given),
+        lambda: bn.spmm(pattern, x=X, **given),
+        lambda: bn.spmm_t(pattern, dy=DY, **given),
+        lambda: bn.sddmm(pattern, DY, X, given["metadata"]),
+    ]
+    for call in calls[: 3 if "values" in change else 4]:
+        with pytest.raises(bc.InvalidArgument, match=sentence):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda p: bn.unpack(p, VALUES, METADATA),
+            r"metadata is given, but a pattern of format bsr has none: leave it",
+        ),
+        (
+            lambda p: bn.spmm(p, VALUES, X, metadata=METADATA),
+            r"metadata is given, but a pattern of format bsr has none",
+        ),
+        (lambda p: bn.sddmm(p, DY, X, METADATA), r"metadata is given, but a pattern of format bsr has none"),
+        (lambda p: bn.pack(p, CASE.operands("f32").s, mask=CASE.element_mask), r"mask is given, but .* whole blocks"),
+        (lambda p: bn.pack(pattern_of(CASE_24), CASE.operands("f32").s, mask=X != 0), r"mask has shape \[3, 45\]; it"),
+        (
+            lambda p: bn.pack(pattern_of(CASE_24), CASE.operands("f32").s, mask=[1]),
+            r"mask is a list; it must be a NumPy",
+        ),
+        (
+            lambda p: bn.pack(pattern_of(CASE_24), CASE.operands("f32").s, mask=np.ones((70, 45))),
+            r"mask .* must be bool",
+        ),
+    ],
+)
+def test_refuses_what_a_format_has_not(call, sentence):
     with pytest.raises(bc.InvalidArgument, match=sentence):
         call(pattern_of(CASE))
 

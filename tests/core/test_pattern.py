@@ -9,7 +9,7 @@ from array import array
 
 import numpy as np
 import pytest
-from cases import CASES, case_id, named
+from cases import CASES, CASES_24, case_id, named
 from core.products import pattern_of
 
 import bsparse_core as bc
@@ -169,10 +169,62 @@ def test_refuses(change, sentence):
         small(**change)
 
 
-@pytest.mark.parametrize("format", ["semi24", "bsr24"])
-def test_reserved_formats(format):
-    with pytest.raises(bc.Unsupported, match=rf"{format}.*reserved for a later version: use BSPARSE_BSR"):
-        small(format=format)
+@pytest.mark.parametrize("case", CASES_24, ids=case_id)
+def test_facts_24(case):
+    pattern, data = pattern_of(case), case.operands("f32")
+    assert (pattern.values_shape, pattern.metadata_shape) == (data.values.shape, data.metadata.shape)
+    assert pattern.density == case.mask.mean() / 2
+    assert pattern.format == bc.Format.of("format", case.format)
+    if case.format == "semi24":
+        assert pattern == bc.Pattern(*case.shape, format="semi24")
+    else:
+        assert pattern == bc.Pattern.from_mask(case.mask, case.block, case.shape, "bsr24")
+
+
+def test_formats_tell_patterns_apart():
+    patterns = {format: bc.Pattern(4, 8, (4, 8), [0, 1], [0], format) for format in ("bsr", "bsr24", "semi24")}
+    assert len(set(patterns.values())) == len({pattern.key for pattern in patterns.values()}) == 3
+    assert repr(patterns["bsr24"]) == "<bsparse Pattern: 4 x 8, bsr24, 1 blocks of 4 x 8, density 0.5>"
+    assert repr(patterns["semi24"]) == "<bsparse Pattern: 4 x 8, semi24, density 0.5>"
+    assert (patterns["bsr"].values_shape, patterns["bsr"].metadata_shape) == ((1, 4, 8), None)
+    for pattern in patterns.values():
+        assert pickle.loads(pickle.dumps(pattern)) == copy.deepcopy(pattern) == pattern
+
+
+def test_one_block_of_64_is_the_default():
+    assert bc.Pattern(64, 64, row_offsets=[0, 1], col_indices=[0]).block == (64, 64)
+    assert bc.Pattern(64, 64, None, [0, 1], [0], "bsr24").block == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"cols": 12}, r"cols is 12; in semi24 it must be a multiple of 8: use bsr24"),
+        ({"cols": 4}, r"cols is 4; in semi24 it must be a multiple of 8"),
+        ({"block": (6, 8)}, r"block is \(6, 8\); a semi24 matrix of 6 x 16 is one block, \(6, 16\): leave it out"),
+        ({"block": 64}, r"block is 64; a semi24 matrix of 6 x 16 is one block"),
+        ({"row_offsets": [0, 0], "col_indices": []}, r"blocks is 0; semi24 is one block"),
+        ({"col_indices": [1]}, r"col_indices\[0\] is 1; columns count blocks, 0 to 0"),
+        ({"row_offsets": [0, 2]}, r"row_offsets\[1\] is 2, but .*blocks is 1"),
+        ({"row_offsets": [0]}, r"row_offsets has 1 entries; 6 rows in blocks of 6 need 2"),
+        ({"cols": 2**31}, r"block_cols is 2147483648; it must fit in 32 bits"),
+        ({"rows": 0}, r"rows is 0; it must be at least 1"),
+    ],
+)
+def test_semi24_refuses(change, sentence):
+    with pytest.raises(bc.InvalidArgument, match=sentence):
+        bc.Pattern(**({"rows": 6, "cols": 16, "format": "semi24"} | change))
+
+
+@pytest.mark.parametrize("block", [(2, 4), (2, 12), (8, 1)])
+def test_bsr24_needs_blocks_of_whole_bytes(block):
+    with pytest.raises(bc.InvalidArgument, match=rf"block_cols is {block[1]}; in bsr24 it must be a multiple of 8"):
+        bc.Pattern.from_mask([[True]], block, format="bsr24")
+
+
+def test_from_mask_has_no_blocks_to_choose_in_semi24():
+    with pytest.raises(bc.InvalidArgument, match=r"format is semi24, in which no blocks are chosen; .*use Pattern\("):
+        bc.Pattern.from_mask([[True]], 8, format="semi24")
 
 
 @pytest.mark.parametrize(

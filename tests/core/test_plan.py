@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import named
+from cases import case_id, named
 from core.products import address, pattern_of, workspace
 
 import bsparse_core as bc
@@ -34,12 +34,13 @@ def test_takes_members_as_well_as_names(cpu):
     assert bc.Plan(cpu, pattern_of(CASE), **request).out_dtype is bc.DType.F16
 
 
+@pytest.mark.parametrize("case", [CASE, CASE.within("bsr24"), named("tokens_1").within("semi24")], ids=case_id)
 @pytest.mark.parametrize("op", ["spmm", "spmm_t", "sddmm"])
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64"])
-def test_names_its_kernel(context, op, dtype):
-    plan = bc.Plan(context, pattern_of(CASE), op=op, dtype=dtype)
+def test_names_its_kernel(context, op, dtype, case):
+    plan = bc.Plan(context, pattern_of(case), op=op, dtype=dtype)
     for tokens in (0, 1, 4096):
-        assert plan.kernel(tokens).startswith(f"cpu.bsr_{op}.{dtype}")
+        assert plan.kernel(tokens).startswith(f"cpu.{case.format}_{op}.{dtype}")
 
 
 def test_has_nothing_to_upload_on_the_cpu(cpu):
@@ -127,6 +128,8 @@ def test_refuses_tokens(cpu, tokens, dtype):
         ({"tokens": np.ones(2, int)}, r"args.tokens is array\(\[1, 1\]\); it must be an integer of 64 bits"),
         ({"b": "x"}, r"args.b is 'x'; it must be an address, an int"),
         ({"b": -64}, r"args.b is -64; it must be an address, an int"),
+        ({"metadata": 64}, r"args.s_metadata is set, but only 2:4 formats have metadata: pass NULL"),
+        ({"metadata": "x"}, r"args.s_metadata is 'x'; it must be an address, an int"),
         ({"values": 0}, r"args.s_values is NULL; \d+ elements of f32 are needed"),
         ({"d": 0}, r"args.d is NULL; a matrix \[70, 6\] of f32 is needed"),
         ({"ldb": 44}, r"args.ldb is 44; with args.b \[45, 6\] column-major it must be at least 45"),

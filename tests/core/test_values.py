@@ -1,10 +1,10 @@
-"""pack_values and unpack_values on addresses: exact copies, zeros elsewhere."""
+"""pack_values and unpack_values on addresses: exact copies, zeros elsewhere. test_positions.py has what 2:4 keeps."""
 
 import compare
 import numpy as np
 import oracle
 import pytest
-from cases import CASES, case_id, named
+from cases import CASES, CASES_24, case_id, named
 from core.products import DTYPES, address, assert_untouched_between, leading, pattern_of, poison
 
 import bsparse_core as bc
@@ -19,21 +19,43 @@ def test_pack(cpu, dtype, case):
     compare.assert_same_bits(values, oracle.pack(dense, case.mask, case.block))
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", CASES_24, ids=case_id)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pack_24(cpu, dtype, case):
+    exact = np.random.default_rng(0).standard_normal(case.shape)
+    dense, rule = oracle.encode(exact, dtype), oracle.choose_larger if dtype == "f32" else oracle.choose_largest
+    placed, values = case.strided(dense), poison(case.values_shape, dtype)
+    metadata, chosen = np.zeros(case.metadata_shape, np.uint8), case.choose(oracle.decode(dense, dtype), rule)
+    whence = cpu, pattern_of(case), dtype, address(placed), leading(placed, "row_major")
+    bc.pack_values(*whence, address(values), metadata=address(metadata))
+    compare.assert_same_bits(metadata, chosen, "metadata")
+    compare.assert_same_bits(values, case.pack(dense, chosen))
+
+    metadata, values = case.choose(exact[::-1], oracle.choose_largest), poison(case.values_shape, dtype)
+    bc.pack_values_at(*whence, address(metadata), address(values))
+    compare.assert_same_bits(values, case.pack(dense, metadata), "values at other positions")
+
+
+@pytest.mark.parametrize("case", CASES + CASES_24, ids=case_id)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_unpack(cpu, dtype, case):
-    values = oracle.encode(case.operands(dtype).values, dtype)
+    data = case.operands(dtype)
+    values = oracle.encode(data.values, dtype)
     dense = case.strided(poison(case.shape, dtype))
-    bc.unpack_values(cpu, pattern_of(case), dtype, address(values), address(dense), leading(dense, "row_major"))
-    compare.assert_same_bits(dense.copy(), oracle.unpack(values, case.mask, case.shape, case.block))
+    whither = address(dense), leading(dense, "row_major")
+    positions = {} if data.metadata is None else {"metadata": address(data.metadata)}
+    bc.unpack_values(cpu, pattern_of(case), dtype, address(values), *whither, **positions)
+    compare.assert_same_bits(dense.copy(), case.unpack(values, data.metadata))
     assert_untouched_between(dense, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_sizes(dtype):
-    case = named("ragged")
-    expected = case.operands(dtype).values.size * np.dtype(oracle.NUMPY_DTYPES[dtype]).itemsize
-    assert pattern_of(case).sizes(dtype) == (expected, 0)
+@pytest.mark.parametrize("name", ["ragged", "tokens_1"])
+def test_sizes(dtype, name):
+    for case in (named(name), *(named(name).within(format) for format in named(name).formats_24)):
+        data = case.operands(dtype)
+        expected = data.values.size * np.dtype(oracle.NUMPY_DTYPES[dtype]).itemsize
+        assert pattern_of(case).sizes(dtype) == (expected, 0 if data.metadata is None else data.metadata.size)
 
 
 @pytest.mark.parametrize(

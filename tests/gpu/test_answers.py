@@ -38,6 +38,19 @@ def test_f64_is_refused(op):
 
 
 @with_device
+@pytest.mark.parametrize("format", ["semi24", "bsr24"])
+@pytest.mark.parametrize("op", ["spmm", "spmm_t", "sddmm"])
+def test_2_of_4_is_refused(op, format):
+    cuda, told = bc.Context("cuda"), f"format is . \\({format}\\), which the CUDA backend does not serve yet: use bsr"
+    halves = bc.Pattern(64, 64, row_offsets=[0, 1], col_indices=[0], format=format)
+    with pytest.raises(bc.Unsupported, match=told):
+        bc.Plan(cuda, halves, op=op, dtype="bf16")
+    for function in (bc.pack_values, bc.unpack_values, bc.pack_values_at):
+        with pytest.raises(bc.Unsupported, match=told):
+            function(cuda, halves, "bf16", dense=1 << 20, ld=64, values=1 << 21, metadata=1 << 22)
+
+
+@with_device
 @pytest.mark.parametrize("op", ["spmm", "spmm_t", "sddmm"])
 @pytest.mark.parametrize("flags", [0, int(bc.Flags.FORCE_SM80)])
 def test_a_plan_names_its_kernel(op, flags):

@@ -12,7 +12,6 @@ template <bsparse_dtype kDtype, int Tokens, bool k24>
 static void dot_block(const Rows<kDtype, k24> &block, int64_t first, int64_t rows, const char *x, int64_t x_stride,
                       int64_t count, DecodeScratch &scratch) {
     const int64_t whole = count / kLanes * kLanes;
-    Room room;
     for (int64_t i = 0; i < rows; ++i) {
         Vf sum[Tokens];
 #pragma GCC unroll 8
@@ -20,7 +19,7 @@ static void dot_block(const Rows<kDtype, k24> &block, int64_t first, int64_t row
             sum[t] = scratch.partial[i * Tokens + t];
         }
         for (int64_t k = 0; k < whole; k += kLanes) {
-            const Vf s = load_as_f32<kDtype>(block.columns(first + i, k, kLanes, room), 1, kLanes);
+            const Vf s = block.load(first + i, k, kLanes);
 #pragma GCC unroll 8
             for (int t = 0; t < Tokens; ++t) {
                 sum[t] += s * load<Vf>(x + t * x_stride + k * 4);
@@ -38,9 +37,8 @@ template <bsparse_dtype kDtype, bool k24>
 static void dot_tail(const Rows<kDtype, k24> &block, int64_t first, int64_t rows, int tokens, const char *x,
                      int64_t x_stride, int64_t count, DecodeScratch &scratch) {
     const int64_t whole = count / kLanes * kLanes;
-    Room room;
     for (int64_t i = 0; i < rows; ++i) {
-        const Vf s = load_as_f32<kDtype>(block.columns(first + i, whole, count - whole, room), 1, count - whole);
+        const Vf s = block.load(first + i, whole, count - whole);
         for (int t = 0; t < tokens; ++t) {
             scratch.partial[i * tokens + t] +=
                 s * load_as_f32<BSPARSE_F32>(x + t * x_stride + whole * 4, 1, count - whole);
@@ -70,7 +68,6 @@ static void add_lanes(int tokens, DecodeScratch &scratch) {
 template <bsparse_dtype kDtype, int Tokens, bool Whole, bool k24>
 static void scale_rows(const Rows<kDtype, k24> &block, int64_t first, int64_t columns, const char *x, int64_t x_stride,
                        int64_t count, DecodeScratch &scratch) {
-    Room room;
     Vf sum[Tokens][2];
 #pragma GCC unroll 8
     for (int t = 0; t < Tokens; ++t) {
@@ -79,8 +76,8 @@ static void scale_rows(const Rows<kDtype, k24> &block, int64_t first, int64_t co
     }
     const int64_t low_count = Whole ? kLanes : columns, high_count = Whole ? kLanes : columns - kLanes;
     for (int64_t i = 0; i < count; ++i) {
-        const Vf low = load_as_f32<kDtype>(block.columns(i, first, low_count, room), 1, low_count);
-        const Vf high = load_as_f32<kDtype>(block.columns(i, first + kLanes, high_count, room), 1, high_count);
+        const Vf low = block.load(i, first, low_count);
+        const Vf high = block.load(i, first + kLanes, high_count);
 #pragma GCC unroll 8
         for (int t = 0; t < Tokens; ++t) {
             const float number = load<float>(x + t * x_stride + i * 4);
@@ -112,7 +109,7 @@ static void decode_group(const SpmmTask &task, const SpmmItem &item, int32_t maj
     for (int32_t l = task.offsets[major]; l < task.offsets[major + 1]; ++l) {
         const int64_t first = task.minors[l] * inner_block;
         const int64_t count = least(inner_block, task.inner - first);
-        const Rows<kDtype, k24> block = rows_of<kDtype, k24>(task, task.index[l]);
+        const Rows<kDtype, k24> block(task, task.index[l]);
         const char *numbers = x + first * 4;
         if (task.transposed && width == kGroup) {
             scale_rows<kDtype, Tokens, true>(block, feature, width, numbers, x_stride, count, scratch);

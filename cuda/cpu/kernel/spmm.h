@@ -32,11 +32,9 @@ struct BlockPart {
 // with few tokens packing waits for memory.
 template <bsparse_dtype kDtype, bool kPairs, bool k24>
 static void pack_panel(const SpmmTask &task, const BlockPart &part, int vectors, char *panel) {
-    constexpr bsparse_dtype kUnit = kPairs ? BSPARSE_F32 : kDtype; // pairs are moved as they stand, 4 bytes each
-    constexpr int64_t kStep = kPairs ? 2 : 1;                      // inner features of a panel's row
-    const Rows<kDtype, k24> rows = rows_of<kDtype, k24>(task, part.block);
+    constexpr int64_t kStep = kPairs ? 2 : 1; // inner features of a panel's row
+    const Rows<kDtype, k24> rows(task, part.block);
     const int64_t panel_row = vectors * sizeof(Vf);
-    Room room;
     for (int v = 0; v < vectors; ++v) {
         const int64_t lane = part.feature + v * kLanes; // outer feature of lane 0
         char *to = panel + v * sizeof(Vf);
@@ -44,12 +42,8 @@ static void pack_panel(const SpmmTask &task, const BlockPart &part, int vectors,
             const int64_t count = task.block_cols - lane;
             for (int64_t k = part.first; k < part.last; k += kStep, to += panel_row) {
                 __builtin_prefetch(rows.values(k, lane) + part.ahead);
-                const Vf even = load_as_f32<kDtype>(rows.columns(k, lane, count, room), 1, count);
-                Vu both = as<Vu>(even);
-                if constexpr (kPairs) {
-                    both = pair_up(even, load_as_f32<kDtype>(rows.columns(k + 1, lane, count, room), 1, count));
-                }
-                store(to, both);
+                const Vf even = rows.load(k, lane, count);
+                store(to, kPairs ? pair_up(even, rows.load(k + 1, lane, count)) : as<Vu>(even));
             }
             continue;
         }
@@ -60,7 +54,7 @@ static void pack_panel(const SpmmTask &task, const BlockPart &part, int vectors,
                 __builtin_prefetch(rows.values(lane + i, k) + part.ahead);
                 square[i] = Vu{};
                 if (lane + i < task.block_rows) {
-                    square[i] = as<Vu>(load_as_f32<kUnit>(rows.columns(lane + i, k, count * kStep, room), 1, count));
+                    square[i] = kPairs ? rows.load_pairs(lane + i, k, count) : as<Vu>(rows.load(lane + i, k, count));
                 }
             }
             transpose(square);

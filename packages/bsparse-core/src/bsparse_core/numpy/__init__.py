@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from bsparse_core import _positions
-from bsparse_core._arrays import (
+from bsparse_core.context import Context
+from bsparse_core.errors import InvalidArgument
+from bsparse_core.numpy import _positions
+from bsparse_core.numpy._arrays import (
     Array,
     address,
     bias_kind,
@@ -26,8 +28,6 @@ from bsparse_core._arrays import (
     require_values,
     transposed,
 )
-from bsparse_core.context import Context
-from bsparse_core.errors import InvalidArgument
 from bsparse_core.pattern import Pattern
 from bsparse_core.plan import Plan
 from bsparse_core.types import DType, Epilogue, Format, Op, Order
@@ -68,7 +68,7 @@ def pack(pattern: Pattern, dense: Array, *, mask: Array | None = None, dtype: DT
         pack_values_at(*whence, address(metadata), address(values))
         values[absent] = 0
         return values, metadata
-    if pattern.format is Format.BSR:
+    if pattern.metadata_shape is None:
         pack_values(*whence, address(values))
         return values
     metadata = np.empty(pattern.metadata_shape, np.uint8)
