@@ -180,11 +180,10 @@ def test_report(rest):
 
 def test_where_dense_is_predicted_to_be_faster():
     pattern, cpu = BlockPattern.semi24((2048, 2048)), torch.device("cpu")
-    assert gain.predicted_gain(pattern, 16, torch.float32, cpu) == pytest.approx(0.3)
-    assert gain.predicted_gain(pattern, 512, torch.float32, cpu) == pytest.approx(0.85)
-    assert 512 < gain.dense_from(pattern, torch.float32, cpu) < gain.NEVER  # unpacking takes long
+    assert gain.predicted_gain(pattern, 512, torch.float32, cpu) == pytest.approx(1.0)
+    assert gain.dense_from(pattern, torch.float32, cpu) == gain.NEVER
     quarter = BlockPattern.balanced((2048, 2048), 0.25, 64, format="bsr24")
-    assert gain.predicted_gain(quarter, 512, torch.float32, cpu) == pytest.approx(4 * 0.85)
+    assert gain.predicted_gain(quarter, 512, torch.float32, cpu) == pytest.approx(4.0)
     assert gain.dense_from(quarter, torch.float32, cpu) == gain.NEVER
     assert gain.predicted_gain(quarter, 512, torch.bfloat16, torch.device("cuda")) == 0  # no kernel
     assert gain.dense_from(quarter, torch.bfloat16, torch.device("cuda")) == 0

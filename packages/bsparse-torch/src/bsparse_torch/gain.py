@@ -23,7 +23,7 @@ class Machine(NamedTuple):
 
     break_even: tuple[tuple[int, float], ...]  # (least block_rows, density), tallest first: many tokens
     break_even_few: float  # the same with few tokens
-    break_even_24: tuple[float, float] | None  # of 2:4 formats, few and many tokens: density of blocks; None: no kernel
+    break_even_24: float | None  # density of blocks that are 2:4 inside, with any number of tokens; None: no kernel
     multiplications: dict[torch.dtype, float]  # of the dense product, a second
     bytes: float  # from memory, a second
     call: float  # seconds
@@ -41,7 +41,7 @@ MACHINES = {
     "cpu": Machine(  # two cores of an AMD EPYC (Zen 4)
         break_even=((1, 1.0),),
         break_even_few=1.0,
-        break_even_24=(0.3, 0.85),
+        break_even_24=1.0,
         multiplications={torch.bfloat16: 2.1e11, torch.float16: 2.1e11, torch.float32: 9.5e10, torch.float64: 4e10},
         bytes=2e10,
         call=0.0,
@@ -74,8 +74,7 @@ def dense_from(pattern: BlockPattern, dtype: torch.dtype, device: torch.device) 
     if excess <= 0:
         return NEVER
     weights = pattern.rows * pattern.cols
-    # Zeros written, values read and written; 2:4 ones are scattered one by one.
-    unpacking = (3 if pattern.format == "bsr" else 40) * weights * dtype.itemsize / machine.bytes
+    unpacking = 3 * weights * dtype.itemsize / machine.bytes  # zeros written, values read and written
     if excess * _dense_seconds(machine, pattern, FEW_TOKENS + 1, dtype) > unpacking:
         return FEW_TOKENS + 1
     return int(unpacking / excess * machine.multiplications[dtype] / weights) + 1
@@ -99,7 +98,7 @@ def _share(machine: Machine, pattern: BlockPattern, tokens: int) -> float:
     height, width = pattern.block
     density = pattern.blocks * height * width / (pattern.rows * pattern.cols)
     if pattern.format != "bsr" and machine.break_even_24 is not None:
-        return density / machine.break_even_24[tokens > FEW_TOKENS]
+        return density / machine.break_even_24
     if tokens <= FEW_TOKENS:
         return density / machine.break_even_few
     return density / next(even for least, even in machine.break_even if height >= least)
