@@ -33,12 +33,14 @@ def operands():
 
     def make(case, dtype):
         exact = case.operands(dtype)
-        pattern = BlockPattern(case.row_offsets.tolist(), case.col_indices.tolist(), case.shape, case.block)
+        indices = case.row_offsets.tolist(), case.col_indices.tolist()
+        pattern = BlockPattern(*indices, case.shape, case.block, case.format)
         return SimpleNamespace(
             exact=exact,
             pattern=pattern,
             arguments=(pattern.row_offsets, pattern.col_indices, pattern.key, *pattern.shape),  # what every op takes
             values=torch.from_numpy(exact.values).to(DTYPES[dtype]),
+            metadata=None if exact.metadata is None else torch.from_numpy(exact.metadata),
             x=place(case, exact.x, DTYPES[dtype]),
             dy=place(case, exact.dy, DTYPES[dtype]),
             bias=torch.from_numpy(exact.bias).to(DTYPES[dtype]),
@@ -71,8 +73,8 @@ def expect():
         if op == "grad_input":
             dx, _ = oracle.spmm_t(exact.s, exact.dy.T)
             return {"exact": dx.T, "magnitude": oracle.magnitude(exact.s.T, exact.dy.T).T, "terms": case.rows}
-        dw = oracle.sddmm(exact.dy.T, exact.x, case.mask, case.block)
-        size = oracle.sddmm(np.abs(exact.dy.T), np.abs(exact.x), case.mask, case.block)
+        dw = case.sddmm(exact.dy.T, exact.x, exact.metadata)
+        size = case.sddmm(np.abs(exact.dy.T), np.abs(exact.x), exact.metadata)
         return {"exact": dw, "magnitude": size, "terms": case.tokens}
 
     return make

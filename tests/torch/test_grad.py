@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from cases import SMALL, case_id, named
+from cases import SMALL, SMALL_24, case_id, named
 from torch.autograd import gradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -20,27 +20,28 @@ ACTIVATIONS = {
 }
 
 
-def draw(pattern, tokens=(3,), dtype=torch.float64):
+def draw(pattern, tokens=(3,), dtype=torch.float64, metadata=None):
     """x, values and bias that want gradients; the values' padding is zero."""
-    dense = torch.randn(pattern.shape, dtype=dtype)
-    x, values, bias = torch.randn(*tokens, pattern.cols, dtype=dtype), F.pack(dense, pattern), torch.randn(pattern.rows)
+    values = F.pack(torch.randn(pattern.shape, dtype=dtype), pattern, metadata)
+    x, bias = torch.randn(*tokens, pattern.cols, dtype=dtype), torch.randn(pattern.rows)
     return x.requires_grad_(), values.requires_grad_(), bias.to(dtype).requires_grad_()
 
 
-def grad_free(pattern):
+def grad_free(pattern, metadata=None):
     """What the operators would see without a gradient: the stored elements, padding left out."""
-    return F.pack(torch.ones(pattern.shape, dtype=torch.float64), pattern)
+    return F.pack(torch.ones(pattern.shape, dtype=torch.float64), pattern, metadata)
 
 
-@pytest.mark.parametrize("case", SMALL, ids=case_id)
+@pytest.mark.parametrize("case", SMALL + SMALL_24, ids=case_id)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradcheck(operands, case, activation):
-    pattern = operands(case, "f64").pattern
-    x, values, bias = draw(pattern, (min(case.tokens, 3),))
-    stored = grad_free(pattern)  # padding is no parameter: its gradient is zero by definition
+    data = operands(case, "f64")
+    pattern, metadata = data.pattern, data.metadata
+    x, values, bias = draw(pattern, (min(case.tokens, 3),), metadata=metadata)
+    stored = grad_free(pattern, metadata)  # padding is no parameter: its gradient is zero by definition
 
     def run(x, values, bias):
-        return F.block_sparse_linear(x, values * stored, pattern, bias, activation)
+        return F.block_sparse_linear(x, values * stored, pattern, bias, activation, metadata=metadata)
 
     assert gradcheck(run, (x, values, bias), fast_mode=True)
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from cases import CASES, SMALL, case_id, named
+from cases import CASES, CASES_24, SMALL, SMALL_24, case_id, named
 from torch import nn
 
 from bsparse_torch import BlockPattern, BlockSparseLinear, Unsupported
@@ -18,22 +18,24 @@ def layer_of(data):
     layer = BlockSparseLinear(data.pattern.cols, data.pattern.rows, dtype=data.values.dtype, pattern=data.pattern)
     with torch.no_grad():
         layer.values.copy_(data.values)
+        if data.metadata is not None:
+            layer.metadata.copy_(data.metadata)
         layer.bias.copy_(data.bias)
     return layer
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", CASES + CASES_24, ids=case_id)
 def test_forward_equals_the_oracle(operands, expect, check, case):
     data = operands(case, "f32")
     check(layer_of(data)(data.x), dtype="f32", **expect(case, data.exact, "linear"))
 
 
-@pytest.mark.parametrize("case", SMALL, ids=case_id)
+@pytest.mark.parametrize("case", SMALL + SMALL_24, ids=case_id)
 def test_to_dense_and_back(operands, case):
     data = operands(case, "f64")
     layer = layer_of(data)
     assert torch.equal(layer.to_dense(), torch.from_numpy(data.exact.s))
-    assert torch.equal(F.pack(layer.to_dense(), data.pattern), layer.values)
+    assert torch.equal(F.pack(layer.to_dense(), data.pattern, layer.metadata), layer.values)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (5,), (2, 3), (2, 0, 3), (2, 1, 3, 2)])

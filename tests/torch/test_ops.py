@@ -4,49 +4,50 @@ import gc
 
 import pytest
 import torch
-from cases import CASES, SMALL, case_id, named
+from cases import CASES, CASES_24, SMALL, SMALL_24, case_id, named
 from torch.library import opcheck
 
 from bsparse_torch import BlockPattern, InvalidArgument
 
 DTYPES = ("f32", "f16", "bf16", "f64")
+BSR24, SEMI24 = named("ragged").within("bsr24"), named("tokens_7").within("semi24")
 ops = torch.ops.bsparse
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", CASES + CASES_24, ids=case_id)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_linear_equals_the_oracle(operands, expect, check, case, dtype):
     data = operands(case, dtype)
-    y, aux = ops.linear(data.x, data.values, data.bias, *data.arguments, "none", False)
+    y, aux = ops.linear(data.x, data.values, data.bias, *data.arguments, "none", False, data.metadata)
     assert y.is_contiguous()
     assert not aux.numel()
     check(y, dtype=dtype, **expect(case, data.exact, "linear"))
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", CASES + CASES_24, ids=case_id)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_grad_input_equals_the_oracle(operands, expect, check, case, dtype):
     data = operands(case, dtype)
-    dx = ops.grad_input(data.dy, data.values, *data.arguments)
+    dx = ops.grad_input(data.dy, data.values, *data.arguments, data.metadata)
     assert dx.is_contiguous()
     check(dx, dtype=dtype, **expect(case, data.exact, "grad_input"))
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("case", CASES + CASES_24, ids=case_id)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_grad_values_equals_the_oracle(operands, expect, check, case, dtype):
     data = operands(case, dtype)
-    dw = ops.grad_values(data.dy, data.x, *data.arguments, *case.block)
+    dw = ops.grad_values(data.dy, data.x, *data.arguments, *case.block, data.metadata)
     assert dw.is_contiguous()
     check(dw, dtype=dtype, **expect(case, data.exact, "grad_values"))
 
 
-@pytest.mark.parametrize("case", SMALL, ids=case_id)
+@pytest.mark.parametrize("case", SMALL + SMALL_24, ids=case_id)
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_activation_and_aux_equal_the_oracle(operands, expect, check, case, activation, dtype):
     data = operands(case, dtype)
-    y, aux = ops.linear(data.x, data.values, data.bias, *data.arguments, activation, True)
+    y, aux = ops.linear(data.x, data.values, data.bias, *data.arguments, activation, True, data.metadata)
     check(y, dtype=dtype, **expect(case, data.exact, "linear", activation))
     check(aux, dtype=dtype, **expect(case, data.exact, "linear"))
 
@@ -66,25 +67,25 @@ def test_without_bias(operands, expect, check):
     check(y, dtype="f32", **expect(case, data.exact, "linear", bias=False))
 
 
-@pytest.mark.parametrize("case", [named("ragged"), named("empty"), named("tokens_0")], ids=case_id)
+@pytest.mark.parametrize("case", [named("ragged"), named("empty"), named("tokens_0"), BSR24, SEMI24], ids=case_id)
 @pytest.mark.parametrize(("activation", "keep_aux"), [("none", False), ("gelu", True)])
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no_bias"])
 def test_opcheck_linear(operands, case, activation, keep_aux, bias):
     data = operands(case, "f32")
     x, values = data.x.requires_grad_(), data.values.requires_grad_()
     added = data.bias.requires_grad_() if bias else None
-    opcheck(ops.linear, (x, values, added, *data.arguments, activation, keep_aux))
+    opcheck(ops.linear, (x, values, added, *data.arguments, activation, keep_aux, data.metadata))
 
 
 @pytest.mark.parametrize("grads", [True, False], ids=["grads", "no_grads"])
-def test_opcheck_gradients(operands, grads):
-    case = named("ragged")
+@pytest.mark.parametrize("case", [named("ragged"), BSR24, SEMI24], ids=case_id)
+def test_opcheck_gradients(operands, case, grads):
     data = operands(case, "f32")
     for tensor in (data.x, data.dy, data.values):
         tensor.requires_grad_(grads)
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")  # test_aot would ask for double backward
-    opcheck(ops.grad_input, (data.dy, data.values, *data.arguments), test_utils=tests)
-    opcheck(ops.grad_values, (data.dy, data.x, *data.arguments, *case.block), test_utils=tests)
+    opcheck(ops.grad_input, (data.dy, data.values, *data.arguments, data.metadata), test_utils=tests)
+    opcheck(ops.grad_values, (data.dy, data.x, *data.arguments, *case.block, data.metadata), test_utils=tests)
 
 
 def test_results_repeat_bit_by_bit(operands):

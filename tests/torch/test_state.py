@@ -284,7 +284,10 @@ EDITS = {
     "no bias tensor": ({"bias": lambda t: [1.0]}, r"bias is a list; it must be a tensor \[70\]"),
     "bias short": ({"bias": lambda t: t[:-1]}, r"bias has shape \[69\]; the layer's is \[70\]"),
     "version": ({"_extra_state": lambda e: {**e, "version": 2}}, "version is 2; this bsparse_torch reads version 1"),
-    "format": ({"_extra_state": lambda e: {**e, "format": "bsr24"}}, "bsr24 is not served by this version"),
+    "format": (
+        {"_extra_state": lambda e: {**e, "format": "bsr24"}},
+        "format is 'bsr24' in the checkpoint and 'bsr' in",
+    ),
     "unknown format": ({"_extra_state": lambda e: {**e, "format": "coo"}}, "format is 'coo'"),
     "block": (
         {"_extra_state": lambda e: {**e, "block": [8, 32]}},

@@ -9,6 +9,7 @@ from bsparse_torch import BlockSparseLinear, BsparseError
 from bsparse_torch.pattern import check_format
 
 METHOD = "bsparse"
+FORMATS = ("bsr",)  # that files may hold
 FORMAT_VERSION = 1
 LARGEST = 2**31 - 1  # the library's sizes and indices are int32
 MODULE_KEYS = ("format", "block", "in_features", "out_features", "blocks", "bias")
@@ -71,7 +72,10 @@ class BlockSparseConfig(hf.QuantizationConfigMixin):
 
 
 def describe(model: nn.Module) -> dict[str, dict[str, Any]]:
-    """The `modules` of a model's config, as its block-sparse layers are now."""
+    """The `modules` of a model's config, as its block-sparse layers are now. Raises Unsupported for other formats."""
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, BlockSparseLinear)}
+    for layer in layers.values():
+        check_format(layer.format, FORMATS)
     return {
         name: {
             "format": layer.format,
@@ -81,8 +85,7 @@ def describe(model: nn.Module) -> dict[str, dict[str, Any]]:
             "blocks": layer.values.shape[0],
             "bias": layer.bias is not None,
         }
-        for name, layer in model.named_modules()
-        if isinstance(layer, BlockSparseLinear)
+        for name, layer in layers.items()
     }
 
 
@@ -93,7 +96,7 @@ def _check_entry(where: str, entry: object) -> None:
         wrong = "lacks the key" if key in MODULE_KEYS else "has the unknown key"
         raise CheckpointError(f"{where} {wrong} {key!r}; the keys are {', '.join(MODULE_KEYS)}")
     try:
-        check_format(entry["format"])
+        check_format(entry["format"], FORMATS)
     except BsparseError as error:
         raise CheckpointError(f"{where}: {error}") from error
     for key in ("in_features", "out_features"):

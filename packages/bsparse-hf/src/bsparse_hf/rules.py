@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bsparse_hf.config import FORMATS
 from bsparse_torch.masks import CHOICES, block_pair
 from bsparse_torch.pattern import check_format
 
@@ -49,7 +50,7 @@ def make_rule(pattern: str, options: Mapping[str, Any]) -> PatchRule:
     if unknown:
         raise ValueError(f"unknown option {unknown[0]!r} of a rule; the options are {', '.join(DEFAULTS)}")
     given = {**DEFAULTS, **options}
-    check_format(given["format"])
+    check_format(given["format"], FORMATS)
     if given["choose"] not in CHOICES:
         raise ValueError(f"choose is {given['choose']!r}; it must be one of: {', '.join(CHOICES)}")
     if not isinstance(given["force"], bool):

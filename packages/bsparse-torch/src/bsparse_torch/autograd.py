@@ -1,7 +1,7 @@
 """Which operator is whose gradient.
 
 y = act(x W^T + bias) keeps aux, the value before the activation; with da = dy * act'(aux):
-dx = da W (grad_input), dW = da^T x at the stored blocks (grad_values), dbias = the sum of da over tokens.
+dx = da W (grad_input), dW = da^T x at what is stored (grad_values), dbias = the sum of da over tokens.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from bsparse_torch import ops
+from bsparse_torch import ops, positions
 
 _aten = torch.ops.aten
+_INPUTS = len(ops.linear._schema.arguments)
 
 ACTIVATION_GRADS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relu": lambda dy, aux: _aten.threshold_backward(dy, aux, 0),
@@ -31,7 +32,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        x, values, bias, row_offsets, col_indices, key, out_features, in_features, activation, keep_aux = inputs
+        x, values, bias, row_offsets, col_indices, *pattern, activation, keep_aux, metadata = inputs
         if activation != "none" and not keep_aux:
             raise RuntimeError(
                 f"keep_aux is False with activation {activation!r}; its gradient needs aux: "
@@ -40,12 +41,12 @@ class _Linear(torch.autograd.Function):
         y, aux = _below_autograd(ops.linear, *inputs)
         needs_x, needs_values = ctx.needs_input_grad[:2]
         kept = x if needs_values else None, values if needs_x else None, aux if keep_aux else None
-        ctx.save_for_backward(*kept, row_offsets, col_indices)
+        ctx.save_for_backward(*kept, row_offsets, col_indices, metadata)
         if not keep_aux:
             ctx.mark_non_differentiable(aux)
         ctx.set_materialize_grads(False)
-        ctx.pattern = key, out_features, in_features
-        ctx.block = values.shape[1], values.shape[2]
+        ctx.pattern = pattern  # its key, out_features, in_features
+        _, ctx.block = positions.layout(values, metadata)
         ctx.activation = activation
         ctx.bias_dtype = None if bias is None else bias.dtype
         return y, aux
@@ -53,7 +54,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor | None, daux: Tensor | None) -> tuple[Tensor | None, ...]:
         dx = dvalues = dbias = None
-        x, values, aux, row_offsets, col_indices = ctx.saved_tensors
+        x, values, aux, row_offsets, col_indices, metadata = ctx.saved_tensors
         da = dy  # [..., out_features]
         if dy is not None and ctx.activation != "none":
             da = ACTIVATION_GRADS[ctx.activation](dy, aux)
@@ -64,12 +65,12 @@ class _Linear(torch.autograd.Function):
             # Where gradients are to be differentiated again, the operators are asked with autograd, and refuse.
             call = _differentiably if torch.is_grad_enabled() else _below_autograd
             if needs_x:
-                dx = call(ops.grad_input, da, values, row_offsets, col_indices, *ctx.pattern)
+                dx = call(ops.grad_input, da, values, row_offsets, col_indices, *ctx.pattern, metadata)
             if needs_values:
-                dvalues = call(ops.grad_values, da, x, row_offsets, col_indices, *ctx.pattern, *ctx.block)
+                dvalues = call(ops.grad_values, da, x, row_offsets, col_indices, *ctx.pattern, *ctx.block, metadata)
             if needs_bias:
                 dbias = da.reshape(-1, da.shape[-1]).sum(0, dtype=ctx.bias_dtype)
-        return dx, dvalues, dbias, None, None, None, None, None, None, None
+        return dx, dvalues, dbias, None, None, None, None, None, None, None, None
 
 
 def _below_autograd(operator: Callable[..., Any], *inputs: Any) -> Any:
@@ -81,7 +82,8 @@ def _differentiably(operator: Callable[..., Any], *inputs: Any) -> Any:
     return operator(*inputs)
 
 
-def _linear(*inputs: Any) -> tuple[Tensor, Tensor]:
+def _linear(*given: Any) -> tuple[Tensor, Tensor]:
+    inputs = given if len(given) == _INPUTS else (*given, None)  # torch leaves out metadata that is None
     if forward_ad._current_level >= 0 and any(_has_tangent(entry) for entry in inputs[:3]):
         raise NotImplementedError(
             "bsparse has no forward-mode derivative (torch.func.jvp, jacfwd, dual numbers): use backward(), or convert "

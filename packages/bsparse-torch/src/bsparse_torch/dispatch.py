@@ -16,7 +16,7 @@ _ORDINARY = ("CPU", "CUDA", "ADInplaceOrView", "AutogradCPU", "AutogradCUDA", "A
 # What is in force in a thread as it starts; else there is a mode, a tracer, a functional transform.
 _FROM_THE_START = ("BackendSelect", "ADInplaceOrView")
 
-Test = Callable[[Tensor, Tensor, Tensor | None], bool]
+Test = Callable[..., bool]  # is_direct(x, values, bias, metadata=None)
 
 
 def make_test() -> Test:
@@ -28,16 +28,19 @@ def make_test() -> Test:
         unusual, unusually_in_force = ~_bits(_ORDINARY), ~_bits(_FROM_THE_START)
         _ = forward_ad._current_level  # that of dual numbers, below 0 where there are none: read at each call
     except AttributeError:
-        return lambda x, values, bias: False
+        return lambda x, values, bias, metadata=None: False
 
-    def is_direct(x: Tensor, values: Tensor, bias: Tensor | None) -> bool:
+    def is_direct(x: Tensor, values: Tensor, bias: Tensor | None, metadata: Tensor | None = None) -> bool:
         """Whether an operator on these, none of which needs a gradient here, would call its kernel and nothing else.
 
         False under torch.compile, and while torch's profiler watches, which shall see the operator.
         """
-        if is_compiling() or has_torch_function((x, values, bias)) or profiled() or forward_ad._current_level >= 0:
+        tensors = (x, values, bias, metadata)
+        if is_compiling() or has_torch_function(tensors) or profiled() or forward_ad._current_level >= 0:
             return False
         found = keys(x).raw_repr() | keys(values).raw_repr() | (0 if bias is None else keys(bias).raw_repr())
+        if metadata is not None:
+            found |= keys(metadata).raw_repr()
         return not (found & unusual or in_force().raw_repr() & unusually_in_force)
 
     return is_direct

@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from bsparse_core import InvalidArgument
-from bsparse_torch import autograd, dispatch, gain, launch, ops
+from bsparse_torch import autograd, dispatch, gain, launch, ops, positions
 from bsparse_torch.masks import tile
 from bsparse_torch.pattern import BlockPattern
 
-__all__ = ["block_sparse_linear", "pack", "unpack"]
+__all__ = ["block_sparse_linear", "choose_positions", "pack", "unpack"]
 
 BACKENDS = ("bsparse", "auto", "dense")
 # Where torch computes the activation, after the product, in training and under torch.compile. A CUDA product that also
@@ -33,17 +33,20 @@ def block_sparse_linear(
     bias: Tensor | None = None,
     activation: str | None = None,
     backend: str = "bsparse",
+    metadata: Tensor | None = None,
 ) -> Tensor:
     """y = act(x W^T + bias), where W [out_features, in_features] is stored as the blocks of a pattern.
 
     Args:
         x: [..., in_features], any strides; float32, float16, bfloat16, or on the CPU float64.
-        values: [blocks, block_rows, block_cols], of x's dtype and on its device.
+        values: pattern.values_shape, of x's dtype and on its device: [blocks, block_rows, block_cols] in "bsr".
         bias: [out_features], of x's dtype or float32.
         activation: None, "relu", "gelu", "gelu_tanh" or "silu"; computed in the same pass as the product, except on
             CUDA in training and under torch.compile.
         backend: "bsparse" multiplies the stored blocks. "dense" unpacks them and calls torch.nn.functional.linear.
             "auto" does that where it is predicted to be faster (gain.py).
+        metadata: 2:4 formats: uint8, pattern.metadata_shape, on x's device: what choose_positions gives, or a layer's.
+            The gradient of values is that of the numbers kept.
 
     Returns:
         y [..., out_features], contiguous, of x's dtype. Under torch.autocast x and values are cast to its dtype.
@@ -60,7 +63,8 @@ def block_sparse_linear(
             f"values has shape {list(values.shape)}; this pattern needs {list(pattern.values_shape)}: "
             "pass the values that belong to it"
         )
-    return linear(x, values, bias, pattern, pattern.row_offsets, pattern.col_indices, activation, backend)
+    positions.check(metadata, pattern)
+    return linear(x, values, bias, pattern, pattern.row_offsets, pattern.col_indices, activation, backend, metadata)
 
 
 def linear(
@@ -72,6 +76,7 @@ def linear(
     col_indices: Tensor,
     activation: str | None = None,
     backend: str = "bsparse",
+    metadata: Tensor | None = None,
 ) -> Tensor:
     """block_sparse_linear with the index tensors given apart, as a layer's buffers are."""
     _check_kind("x", x)
@@ -89,17 +94,19 @@ def linear(
     if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
         x, values, bias = _autocast(torch.get_autocast_dtype(kind), x, values, bias)
     if backend != "bsparse" and _is_dense(backend, x, values, pattern):
-        return _dense(x, values, bias, pattern, activation)
+        return _dense(x, values, bias, pattern, activation, metadata)
     needs_grad = torch.is_grad_enabled() and _any_requires_grad(x, values, bias)
     compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
     if activation is not None and kind in _ACTIVATIONS_APART and (needs_grad or compiled):
-        return _ACTIVATIONS[activation](linear(x, values, bias, pattern, row_offsets, col_indices))
-    if not needs_grad and dispatch.is_direct(x, values, bias) and values.shape == pattern.values_shape:
-        ops.check_linear(x, values, bias, values.shape[0], (pattern.rows, pattern.cols))
-        return launch.forward(x, values, bias, pattern.host, activation or "none", False)[0]
+        y = linear(x, values, bias, pattern, row_offsets, col_indices, metadata=metadata)
+        return _ACTIVATIONS[activation](y)
+    if not needs_grad and dispatch.is_direct(x, values, bias, metadata) and values.shape == pattern.values_shape:
+        ops.check_linear(x, values, bias, values.shape[0], (pattern.rows, pattern.cols), metadata)
+        return launch.forward(x, values, bias, pattern.host, activation or "none", False, metadata)[0]
     pattern_arguments = row_offsets, col_indices, pattern.key_in_graphs, pattern.rows, pattern.cols
     keep_aux = needs_grad and activation is not None
-    result: tuple[Tensor, Tensor] = ops.linear(x, values, bias, *pattern_arguments, activation or "none", keep_aux)
+    given = (x, values, bias, *pattern_arguments, activation or "none", keep_aux)
+    result: tuple[Tensor, Tensor] = ops.linear(*given) if metadata is None else ops.linear(*given, metadata)
     return result[0]
 
 
@@ -115,23 +122,62 @@ def check_backend(backend: str) -> None:
         raise InvalidArgument(f"backend is {backend!r}; it must be {_quoted(BACKENDS)}")
 
 
-def pack(dense: Tensor, pattern: BlockPattern) -> Tensor:
-    """The stored blocks of dense [out_features, in_features]: [blocks, block_rows, block_cols], zero in the padding."""
-    if tuple(dense.shape) != pattern.shape:
-        raise InvalidArgument(f"dense has shape {list(dense.shape)}; the pattern's is {list(pattern.shape)}")
+def pack(dense: Tensor, pattern: BlockPattern, metadata: Tensor | None = None) -> Tensor:
+    """What is stored of dense [out_features, in_features]: pattern.values_shape, zero in the padding. Differentiable.
+
+    metadata: 2:4 formats: which numbers to keep, as choose_positions gives it.
+    """
+    _check_shape("dense", dense, pattern)
+    positions.check(metadata, pattern)
     pattern = pattern.to(dense.device)
-    return tile(dense, pattern.block)[pattern.row_indices(), pattern.col_indices].contiguous()
+    stored = tile(dense, pattern.block)[pattern.row_indices(), pattern.col_indices].contiguous()
+    return stored if metadata is None else positions.compress(stored, pattern, metadata)
 
 
-def unpack(values: Tensor, pattern: BlockPattern) -> Tensor:
-    """Stored blocks as dense [out_features, in_features], zero where no block is stored. Differentiable."""
+def choose_positions(dense: Tensor, pattern: BlockPattern, mask: Tensor | None = None) -> Tensor:
+    """Metadata of a 2:4 format: which two of every four numbers to keep of dense [out_features, in_features].
+
+    Args:
+        mask: bool [out_features, in_features]: at most two of each group of 4 columns. Where it has fewer, the lowest
+            other columns are added. None: the two largest in magnitude; where dense is float32 the larger of each pair.
+
+    Returns:
+        uint8, pattern.metadata_shape, on dense's device.
+
+    Raises:
+        bsparse_torch.InvalidArgument: a shape that does not fit, a pattern of format "bsr", a mask with more than two
+            of a group.
+    """
+    if pattern.metadata_shape is None:
+        raise InvalidArgument("pattern has format bsr, which keeps whole blocks: pass one of bsr24 or semi24")
+    if mask is None:
+        return positions.of_largest(_check_shape("dense", dense, pattern), pattern)
+    if _check_shape("mask", mask, pattern).dtype is not torch.bool:
+        raise InvalidArgument(f"mask has dtype {mask.dtype}; it must be torch.bool, one entry a number: pass mask != 0")
+    return positions.of_mask(mask, pattern)
+
+
+def unpack(values: Tensor, pattern: BlockPattern, metadata: Tensor | None = None) -> Tensor:
+    """Values as dense [out_features, in_features], zero where nothing is stored. Differentiable.
+
+    metadata: 2:4 formats: the positions of the values, uint8 of pattern.metadata_shape.
+    """
     if tuple(values.shape) != pattern.values_shape:
         raise InvalidArgument(f"values has shape {list(values.shape)}; the pattern needs {list(pattern.values_shape)}")
+    positions.check(metadata, pattern)
     pattern = pattern.to(values.device)
+    if metadata is not None:
+        values = positions.expand(values, pattern, metadata)
     grid, block = pattern.grid, pattern.block
     dense = values.new_zeros(grid[0] * block[0], grid[1] * block[1])  # padded [R * block_rows, C * block_cols]
     tile(dense, block)[pattern.row_indices(), pattern.col_indices] = values
     return dense[: pattern.rows, : pattern.cols].contiguous()
+
+
+def _check_shape(name: str, dense: Tensor, pattern: BlockPattern) -> Tensor:
+    if tuple(dense.shape) != pattern.shape:
+        raise InvalidArgument(f"{name} has shape {list(dense.shape)}; the pattern's is {list(pattern.shape)}")
+    return dense
 
 
 def _check_kind(name: str, tensor: Tensor) -> None:
@@ -169,11 +215,18 @@ def _is_dense(backend: str, x: Tensor, values: Tensor, pattern: BlockPattern) ->
     return tokens >= least
 
 
-def _dense(x: Tensor, values: Tensor, bias: Tensor | None, pattern: BlockPattern, activation: str | None) -> Tensor:
+def _dense(
+    x: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    pattern: BlockPattern,
+    activation: str | None,
+    metadata: Tensor | None,
+) -> Tensor:
     """The same with the weight unpacked, [out_features, in_features], for the time of the product."""
-    ops.check_linear(x, values, bias, pattern.blocks, pattern.shape)
+    ops.check_linear(x, values, bias, pattern.blocks, pattern.shape, metadata)
     bias = None if bias is None else bias.to(x.dtype)
-    y = torch.nn.functional.linear(x, unpack(values, pattern), bias)
+    y = torch.nn.functional.linear(x, unpack(values, pattern, metadata), bias)
     return y if activation is None else _ACTIVATIONS[activation](y)
 
 

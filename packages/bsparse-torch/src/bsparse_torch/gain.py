@@ -23,6 +23,7 @@ class Machine(NamedTuple):
 
     break_even: tuple[tuple[int, float], ...]  # (least block_rows, density), tallest first: many tokens
     break_even_few: float  # the same with few tokens
+    break_even_24: float | None  # density of blocks that are 2:4 inside, with any number of tokens; None: no kernel
     multiplications: dict[torch.dtype, float]  # of the dense product, a second
     bytes: float  # from memory, a second
     call: float  # seconds
@@ -32,6 +33,7 @@ MACHINES = {
     "cuda": Machine(  # an NVIDIA H200
         break_even=((128, 0.9), (64, 0.75), (32, 0.35), (16, 0.08), (1, 0.01)),
         break_even_few=0.6,
+        break_even_24=None,
         multiplications={torch.bfloat16: 3.9e14, torch.float16: 3.9e14, torch.float32: 2.5e13},
         bytes=4.2e12,
         call=3e-6,
@@ -39,6 +41,7 @@ MACHINES = {
     "cpu": Machine(  # two cores of an AMD EPYC (Zen 4)
         break_even=((1, 1.0),),
         break_even_few=1.0,
+        break_even_24=1.0,
         multiplications={torch.bfloat16: 2.1e11, torch.float16: 2.1e11, torch.float32: 9.5e10, torch.float64: 4e10},
         bytes=2e10,
         call=0.0,
@@ -51,7 +54,7 @@ def predicted_gain(pattern: BlockPattern, tokens: int, dtype: torch.dtype, devic
 
     The meta device counts as the CPU.
     """
-    machine = _machine(dtype, device)
+    machine = _machine(pattern, dtype, device)
     if machine is None:
         return 0.0
     dense = _dense_seconds(machine, pattern, tokens, dtype)
@@ -64,7 +67,7 @@ def dense_from(pattern: BlockPattern, dtype: torch.dtype, device: torch.device) 
 
     Its time includes unpacking the values, which with few tokens is taken to cost more than it gains.
     """
-    machine = _machine(dtype, device)
+    machine = _machine(pattern, dtype, device)
     if machine is None:
         return 0
     excess = _share(machine, pattern, FEW_TOKENS + 1) - 1
@@ -77,10 +80,12 @@ def dense_from(pattern: BlockPattern, dtype: torch.dtype, device: torch.device) 
     return int(unpacking / excess * machine.multiplications[dtype] / weights) + 1
 
 
-def _machine(dtype: torch.dtype, device: torch.device) -> Machine | None:
-    """None where no kernel serves this dtype on this device."""
+def _machine(pattern: BlockPattern, dtype: torch.dtype, device: torch.device) -> Machine | None:
+    """None where no kernel serves this format and dtype on this device."""
     machine = MACHINES.get("cpu" if device.type == "meta" else device.type)
-    return machine if machine is not None and dtype in machine.multiplications else None
+    if machine is None or dtype not in machine.multiplications:
+        return None
+    return None if pattern.format != "bsr" and machine.break_even_24 is None else machine
 
 
 def _dense_seconds(machine: Machine, pattern: BlockPattern, tokens: int, dtype: torch.dtype) -> float:
@@ -92,6 +97,8 @@ def _share(machine: Machine, pattern: BlockPattern, tokens: int) -> float:
     """Block-sparse over dense, but for what a call costs; padding is multiplied, too."""
     height, width = pattern.block
     density = pattern.blocks * height * width / (pattern.rows * pattern.cols)
+    if pattern.format != "bsr" and machine.break_even_24 is not None:
+        return density / machine.break_even_24
     if tokens <= FEW_TOKENS:
         return density / machine.break_even_few
     return density / next(even for least, even in machine.break_even if height >= least)

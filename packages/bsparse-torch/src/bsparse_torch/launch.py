@@ -6,7 +6,8 @@ One implementation serves the CPU and CUDA: the plan belongs to the tensors' dev
 import torch
 from torch import Tensor
 
-from bsparse_torch import ops, plans
+from bsparse_core import InvalidArgument
+from bsparse_torch import ops, plans, positions
 
 
 def matrix(dense: Tensor) -> tuple[Tensor, int, int]:
@@ -47,6 +48,7 @@ def _multiply(
     b: Tensor,
     ldb: int,
     values: Tensor,
+    metadata: Tensor | None,
     d: Tensor,
     aux: Tensor | None = None,
     bias: Tensor | None = None,
@@ -59,6 +61,7 @@ def _multiply(
         b=b.data_ptr(),
         ldb=ldb,
         values=values.data_ptr(),
+        metadata=_address(metadata),
         d=d.data_ptr(),
         ldd=features,
         aux=_address(aux),
@@ -71,7 +74,13 @@ def _multiply(
 
 
 def forward(
-    x: Tensor, values: Tensor, bias: Tensor | None, host: plans.HostPattern, activation: str, keep_aux: bool
+    x: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    host: plans.HostPattern,
+    activation: str,
+    keep_aux: bool,
+    metadata: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     """y [..., out_features] = act(x W^T + bias), and aux, the value before the activation, of operands that fit."""
     out_features = host.pattern.rows
@@ -81,11 +90,12 @@ def forward(
     if not tokens:
         return y, aux
     values = values.contiguous()
+    metadata = None if metadata is None else metadata.contiguous()
     bias_dtype = None
     if bias is not None:
         bias, bias_dtype = bias.contiguous(), bias.dtype
     prepared = host.plan("spmm", x.dtype, x.device, activation, bias_dtype)
-    _multiply(prepared, tokens, flat, ld, values, y, aux, bias)
+    _multiply(prepared, tokens, flat, ld, values, metadata, y, aux, bias)
     return y, aux
 
 
@@ -100,13 +110,14 @@ def linear(
     in_features: int,
     activation: str,
     keep_aux: bool,
+    metadata: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The operator: y, and aux or an empty tensor."""
     shape = (out_features, in_features)
-    ops.check_linear(x, values, bias, col_indices.shape[0], shape)
-    block = (values.shape[1], values.shape[2])
-    host = plans.find(pattern_key, row_offsets, col_indices, shape, block)
-    y, aux = forward(x, values, bias, host, activation, keep_aux)
+    ops.check_linear(x, values, bias, col_indices.shape[0], shape, metadata)
+    format, block = positions.layout(values, metadata)
+    host = plans.find(pattern_key, row_offsets, col_indices, shape, block, format)
+    y, aux = forward(x, values, bias, host, activation, keep_aux, metadata)
     return y, x.new_empty(0) if aux is None else aux
 
 
@@ -118,18 +129,20 @@ def grad_input(
     pattern_key: int,
     out_features: int,
     in_features: int,
+    metadata: Tensor | None = None,
 ) -> Tensor:
     """dx [..., in_features] = dy W."""
-    ops.check_grad_input(dy, values, col_indices.shape[0], out_features)
-    block = (values.shape[1], values.shape[2])
-    host = plans.find(pattern_key, row_offsets, col_indices, (out_features, in_features), block)
+    ops.check_grad_input(dy, values, col_indices.shape[0], out_features, metadata)
+    format, block = positions.layout(values, metadata)
+    host = plans.find(pattern_key, row_offsets, col_indices, (out_features, in_features), block, format)
     dx = dy.new_empty(*dy.shape[:-1], in_features)
     flat, tokens, ld = matrix(dy)
     if not tokens:
         return dx
     values = values.contiguous()
+    metadata = None if metadata is None else metadata.contiguous()
     prepared = host.plan("spmm_t", dy.dtype, dy.device, "none", None)
-    _multiply(prepared, tokens, flat, ld, values, dx)
+    _multiply(prepared, tokens, flat, ld, values, metadata, dx)
     return dx
 
 
@@ -143,16 +156,21 @@ def grad_values(
     in_features: int,
     block_rows: int,
     block_cols: int,
+    metadata: Tensor | None = None,
 ) -> Tensor:
-    """dW [blocks, block_rows, block_cols] = dy^T x at the stored blocks, zero in the padding."""
+    """dW = dy^T x at the stored blocks or what metadata keeps of them, shaped as values, zero in the padding."""
     shape = (out_features, in_features)
     ops.check_grad_values(dy, x, shape)
-    host = plans.find(pattern_key, row_offsets, col_indices, shape, (block_rows, block_cols))
-    blocks = col_indices.shape[0]
+    format, block = positions.format_of(metadata), (block_rows, block_cols)
+    host = plans.find(pattern_key, row_offsets, col_indices, shape, block, format)
+    if metadata is not None:
+        _check_metadata(metadata, host, x)
+        metadata = metadata.contiguous()
+    size = ops.values_shape(col_indices.shape[0], block, metadata)
     flat_dy, tokens, ld_dy = matrix(dy)
-    if not tokens or not blocks:
-        return x.new_zeros(blocks, block_rows, block_cols)
-    dw = x.new_empty(blocks, block_rows, block_cols)
+    if not tokens or not col_indices.shape[0]:
+        return x.new_zeros(size)
+    dw = x.new_empty(size)
     flat_x, _, ld_x = matrix(x)
     prepared = host.plan("sddmm", x.dtype, x.device, "none", None)
     workspace, schedule, stream = _memory(prepared, tokens, x)
@@ -163,11 +181,22 @@ def grad_values(
         b=flat_x.data_ptr(),
         ldb=ld_x,
         values=dw.data_ptr(),
+        metadata=_address(metadata),
         schedule=schedule,
         workspace=_address(workspace),
         stream=stream,
     )
     return dw
+
+
+def _check_metadata(metadata: Tensor, host: plans.HostPattern, x: Tensor) -> None:
+    """What check_values does where values are given."""
+    shape = host.pattern.metadata_shape
+    if metadata.dtype is not torch.uint8 or metadata.device != x.device or tuple(metadata.shape) != shape:
+        raise InvalidArgument(
+            f"metadata is {metadata.dtype} {list(metadata.shape)} on {metadata.device}; the pattern needs torch.uint8 "
+            f"{list(shape or ())} on {x.device}: pass the metadata of the values"
+        )
 
 
 for _name, _function in (("linear", linear), ("grad_input", grad_input), ("grad_values", grad_values)):

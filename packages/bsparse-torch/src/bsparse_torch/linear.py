@@ -5,26 +5,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bsparse_core import BsparseError, InvalidArgument, Unsupported
-from bsparse_torch import functional, init, masks, optim, state
-from bsparse_torch.buffers import PatternBuffers
-from bsparse_torch.pattern import BLOCK, BlockPattern, check_fits, check_format, make_pattern
+from bsparse_core import InvalidArgument, Unsupported
+from bsparse_torch import choosing, functional, init, masks, positions, state
+from bsparse_torch.changes import ChangeablePattern
+from bsparse_torch.pattern import BLOCK, BlockPattern, check_format, check_semi24, make_pattern
 from bsparse_torch.plans import DTYPE_NAMES
 from bsparse_torch.report import report
 from bsparse_torch.standin import DenseWeight
 
 
-class BlockSparseLinear(PatternBuffers):
+class BlockSparseLinear(ChangeablePattern):
     """y = act(x W^T + bias), where W [out_features, in_features] is stored as blocks.
 
     Args:
         in_features, out_features: any sizes; edge blocks are stored whole, their padding stays zero.
         density: fraction of the blocks to store, in (0, 1]; used where pattern is a name.
         block: block_rows (along out_features) and block_cols (along in_features), or one int.
-        format: "bsr".
+        format: "bsr": whole blocks. "bsr24": blocks that keep 2 of every 4 numbers along a row; block_cols a multiple
+            of 8. "semi24": the whole weight 2 of 4, without blocks; in_features a multiple of 8. On the CPU.
         pattern: "balanced" (the same number of blocks in every block row), "random", a bool block mask, or a
-            BlockPattern, whose block it then takes.
-        generator: draws the pattern and the first values; None: torch's own.
+            BlockPattern, whose block and format it then takes. Not for "semi24".
+        generator: draws the pattern, the positions of 2:4 formats and the first values; None: torch's own.
         activation: None, "relu", "gelu", "gelu_tanh" or "silu", computed in the same pass as the product, except on
             CUDA in training and under torch.compile. The attribute may be set later; like the choice of a module, it is
             not part of a state_dict.
@@ -32,6 +33,9 @@ class BlockSparseLinear(PatternBuffers):
             "auto" does that where it is predicted to be faster, and report() tells. An attribute as activation is.
 
     `values` [blocks, block_rows, block_cols] is an ordinary Parameter; `row_offsets` and `col_indices` are buffers.
+    2:4 formats: `values` [blocks, block_rows, block_cols / 2], in semi24 [out_features, in_features / 2]; a third
+    buffer `metadata`, uint8, a quarter as wide, says which numbers they are (None in "bsr"). Their gradient is that of
+    the kept numbers; `reprune` keeps others.
     There is no Parameter `weight`: `layer.weight` can be asked for dtype, device and shape, and nothing else.
 
     Raises:
@@ -60,11 +64,10 @@ class BlockSparseLinear(PatternBuffers):
         activation: str | None = None,
         backend: str = "bsparse",
     ) -> None:
-        check_format(format)
         functional.check_activation(activation)
         functional.check_backend(backend)
-        made = make_pattern((out_features, in_features), density, block, pattern, generator)
-        self._build(in_features, out_features, made.blocks, made.block, bias, device, dtype)
+        made = make_pattern((out_features, in_features), density, block, pattern, generator, format)
+        self._build(in_features, out_features, made.blocks, made.block, bias, device, dtype, made.format)
         self._bind(made.copied_to(self.values.device))  # its own tensors: other layers may have the same pattern
         self.reset_parameters(generator)
         self.activation, self.backend = activation, backend
@@ -78,14 +81,15 @@ class BlockSparseLinear(PatternBuffers):
         bias: bool,
         device: Any,
         dtype: torch.dtype | None,
+        format: str,
     ) -> None:
         """An uninitialised layer without a pattern."""
-        super().__init__(in_features, out_features, blocks, block, device)
+        super().__init__(in_features, out_features, blocks, block, format, device)
         dtype = dtype or torch.get_default_dtype()
         if dtype not in DTYPE_NAMES:
             raise InvalidArgument(f"dtype is {dtype}; it must be torch.float32, float16, bfloat16 or float64")
-        self.format = "bsr"
-        self.values = nn.Parameter(torch.empty(blocks, *block, device=device, dtype=dtype))
+        shape, _ = positions.shapes(format, (out_features, in_features), blocks, block)
+        self.values = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
 
     # making one ------------------------------------------------------------------------------------------------
@@ -100,10 +104,18 @@ class BlockSparseLinear(PatternBuffers):
         bias: bool = True,
         device: Any = None,
         dtype: torch.dtype | None = None,
+        format: str = "bsr",
     ) -> "BlockSparseLinear":
-        """A placeholder with room for so many blocks and no pattern yet: load a state_dict, or set its tensors."""
+        """A placeholder with room for so many blocks and no pattern yet: load a state_dict, or set its tensors.
+
+        "semi24" has one block, of the weight's shape.
+        """
+        check_format(format)
+        if format == "semi24":
+            check_semi24((out_features, in_features), None, block)
+            blocks, block = 1, (out_features, in_features)
         layer = cls.__new__(cls)
-        layer._build(in_features, out_features, blocks, masks.block_pair(block), bias, device, dtype)
+        layer._build(in_features, out_features, blocks, masks.block_pair(block), bias, device, dtype, format)
         return layer
 
     @classmethod
@@ -125,6 +137,10 @@ class BlockSparseLinear(PatternBuffers):
             choose: "magnitude": the blocks of largest L2 norm over the whole matrix; "nonzero": every block that
                 holds a nonzero.
             mask: bool [block rows, block columns], instead of both.
+            format: "bsr", or a 2:4 one. With "magnitude" these keep the two largest of every four, in float32 the
+                larger of each two; bsr24 those blocks whose kept numbers have the largest norm. With "nonzero" every
+                nonzero must fit. mask may also be bool [out_features, in_features], which numbers to keep, at most two
+                of every four columns; bsr24 then stores the blocks that hold one.
             activation: what the layer computes after the product, and linear does not.
 
         dtype, device, requires_grad and the training flag are those of linear; nothing is shared with it.
@@ -138,17 +154,13 @@ class BlockSparseLinear(PatternBuffers):
             )
         if linear.weight.is_meta:
             raise InvalidArgument("linear.weight is on the meta device and holds no values: load it, then try again")
-        weight, pair = linear.weight, masks.block_pair(block)
-        if mask is None:
-            mask = masks.choose_blocks(weight, pair, density, choose)
-        elif density is not None or choose != "magnitude":
-            raise InvalidArgument(f"mask is given beside density = {density} and choose = {choose!r}: pass only one")
-        pattern = BlockPattern.from_mask(mask, pair, (weight.shape[0], weight.shape[1]), weight.device)
-        values = nn.Parameter(functional.pack(weight.detach(), pattern), weight.requires_grad)
+        weight = linear.weight
+        pattern, metadata, kept = choosing.choose(weight.detach(), density, block, choose, mask, format)
+        values = nn.Parameter(functional.pack(kept, pattern, metadata), weight.requires_grad)
         bias = None
         if linear.bias is not None:
             bias = nn.Parameter(linear.bias.detach().clone(), linear.bias.requires_grad)
-        layer = cls._of(pattern, values, bias).train(linear.training)
+        layer = cls._of(pattern, values, bias, metadata).train(linear.training)
         layer.activation = activation
         return layer
 
@@ -173,29 +185,34 @@ class BlockSparseLinear(PatternBuffers):
         return cls._of(pattern, nn.Parameter(values), None if bias is None else nn.Parameter(bias.detach()))
 
     @classmethod
-    def _of(cls, pattern: BlockPattern, values: nn.Parameter, bias: nn.Parameter | None) -> "BlockSparseLinear":
+    def _of(
+        cls, pattern: BlockPattern, values: nn.Parameter, bias: nn.Parameter | None, metadata: Tensor | None = None
+    ) -> "BlockSparseLinear":
         """A layer that holds these tensors."""
-        layer = cls.empty(pattern.cols, pattern.rows, 0, pattern.block, False, "meta", values.dtype)
-        layer.values, layer.bias = values, bias
+        layer = cls.empty(pattern.cols, pattern.rows, 0, pattern.block, False, "meta", values.dtype, pattern.format)
+        layer.values, layer.bias, layer._buffers["metadata"] = values, bias, metadata
         layer._bind(pattern)
         return layer
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draws values and bias as nn.Linear does, for the fan-in that the pattern leaves; see init.uniform."""
+        """Draws values and bias as nn.Linear does, for the fan-in that the pattern leaves; see init.uniform.
+
+        Draws positions of 2:4 formats, too.
+        """
         if not self.values.is_meta:
-            init.uniform(self.values, self.bias, self.pattern, generator)
+            init.uniform(self.values, self.bias, self.pattern, generator, self.metadata)
 
     # using it --------------------------------------------------------------------------------------------------
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in_features] to y [..., out_features]."""
         self._notice_writing()
-        indices = self._indices()
-        return functional.linear(x, self.values, self.bias, self.pattern, *indices, self.activation, self.backend)
+        given = x, self.values, self.bias, self.pattern, *self._indices()
+        return functional.linear(*given, self.activation, self.backend, self._buffers["metadata"])
 
     @property
     def density(self) -> float:
-        """Stored blocks over all blocks."""
+        """Stored blocks over all blocks, and half of that in a 2:4 format."""
         return self.pattern.density
 
     @property
@@ -211,10 +228,10 @@ class BlockSparseLinear(PatternBuffers):
 
     def to_dense(self) -> Tensor:
         """The dense weight [out_features, in_features]. Differentiable."""
-        return functional.unpack(self.values, self.pattern)
+        return functional.unpack(self.values, self.pattern, self.metadata)
 
     def to_linear(self) -> nn.Linear:
-        """An nn.Linear with the same outputs: the blocks that are not stored become zeros.
+        """An nn.Linear with the same outputs: what is not stored becomes zeros.
 
         Raises Unsupported for a layer with an activation, which no nn.Linear computes.
         """
@@ -231,6 +248,8 @@ class BlockSparseLinear(PatternBuffers):
 
     def to_torch_bsr(self) -> Tensor:
         """The weight as a torch.sparse_bsr tensor that shares the values' storage."""
+        if self.format != "bsr":
+            raise Unsupported(f"torch's BSR stores whole blocks, and format is {self.format}: use to_dense()")
         if self.out_features % self.block[0] or self.in_features % self.block[1]:
             raise Unsupported(
                 f"torch's BSR has no edge blocks: {self.out_features} x {self.in_features} is not a multiple of block "
@@ -250,85 +269,10 @@ class BlockSparseLinear(PatternBuffers):
         over dense, dense_path (whether the forward is dense) and its reason."""
         return report(self.values, self.bias, self.pattern, tokens, self.activation, self.backend)
 
-    # changing its pattern --------------------------------------------------------------------------------------
-
-    def set_pattern(self, pattern: Any, fill: float = 0.0, optimizer: Any = None) -> None:
-        """Takes another pattern of the same block, in place; blocks that both store keep their values.
-
-        Args:
-            pattern: a BlockPattern, or a bool block mask.
-            fill: the value of new blocks.
-            optimizer: the one that trains values: its state moves with the blocks and is zero for new ones.
-
-        The Parameter stays the same object; its gradient is dropped. Where the number of blocks changes,
-        DistributedDataParallel has to be made anew: it has laid out its buckets by then.
-        """
-        if not isinstance(pattern, BlockPattern):
-            pattern = BlockPattern.from_mask(pattern, self.block, (self.out_features, self.in_features))
-        check_fits(pattern, (self.out_features, self.in_features), self.block)
-        moving = {} if optimizer is None else optim.movable_state(optimizer, self.values)
-        pattern = pattern.copied_to(self.values.device)
-        source, target = optim.common_blocks(self.pattern, pattern)
-        values = optim.move_blocks(self.values.detach(), source, target, pattern.blocks, fill)
-        init.zero_padding(values, pattern)
-        for name, entry in moving.items():
-            optimizer.state[self.values][name] = optim.move_blocks(entry, source, target, pattern.blocks)
-        self._resize(values)
-        self._bind(pattern)
-
-    def _resize(self, values: Tensor) -> None:
-        """Gives the Parameter other values, perhaps more or fewer blocks."""
-        self.values.grad = None
-        if values.shape != self.values.shape:
-            optim.watch(self.values)
-            # A graph that still lives, say of the last loss, expects gradients of the old shape. torch forgets that
-            # expectation when the dtype changes (VariableHooks::set_data), so it changes, for a moment.
-            self.values.data = values.new_empty(0, dtype=torch.complex64)
-        self.values.data = values
-
-    # saving and loading ----------------------------------------------------------------------------------------
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """{version, format, block, in_features, out_features}."""
-        return state.extra_state(self.format, self.block, self.in_features, self.out_features)
-
-    def set_extra_state(self, found: Any) -> None:
-        """Checks a checkpoint's extra state; it changes nothing."""
-        state.check_extra_state(found, self.get_extra_state())
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        """Checks everything first, makes room for the checkpoint's blocks, then lets torch copy or assign.
-
-        A checkpoint without extra state, as safetensors have none, is taken for one of this layer's kind.
-        """
-        try:
-            pattern = state.read_pattern(state_dict, prefix, self.get_extra_state(), self.bias)
-        except BsparseError as error:
-            error_msgs.append(state.sentence(prefix, error))
-            return
-        if pattern is not None:
-            if pattern.values_shape != tuple(self.values.shape):
-                self._resize(self.values.new_empty(pattern.values_shape))
-            self._bind(pattern.copied_to(self.values.device))
-        rest = (strict, missing_keys, unexpected_keys, error_msgs)
-        complete = {prefix + state.EXTRA: self.get_extra_state(), **state_dict}
-        super()._load_from_state_dict(complete, prefix, local_metadata, *rest)
-        if pattern is not None:
-            self._bind(pattern.copied_to(self.values.device))
-
     def extra_repr(self) -> str:
         shape = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
         stored = "no pattern yet" if self._pattern is None else f"density={self.density:.3g}"
-        blocks = f"format={self.format!r}, block={self.block}, blocks={self.values.shape[0]}"
+        blocks = f"format={self.format!r}, block={self.block}, blocks={self.col_indices.shape[0]}"
         activation = "" if self.activation is None else f", activation={self.activation!r}"
         backend = "" if self.backend == "bsparse" else f", backend={self.backend!r}"
         return f"{shape}, {blocks}, {stored}{activation}{backend}"

@@ -2,7 +2,8 @@
 
 They take tensors and numbers only. `pattern_key`, `row_offsets` and `col_indices` are those of one BlockPattern: the
 key finds the pattern in this process, the tensors let another process rebuild it (plans.py). launch.py implements
-the operators, autograd.py says which is whose gradient.
+the operators, autograd.py says which is whose gradient. `metadata` says which numbers the values of a 2:4 format are,
+those of sddmm's result too; its dimensions tell bsr24, 3, from semi24, 2. Without it the format is bsr.
 """
 
 import torch
@@ -10,19 +11,22 @@ from torch import Tensor
 
 from bsparse_core import InvalidArgument
 from bsparse_torch.plans import DTYPE_NAMES
+from bsparse_torch.positions import format_of
 
+_METADATA = "Tensor? metadata=None"
 _PATTERN = "Tensor row_offsets, Tensor col_indices, SymInt pattern_key, int out_features, int in_features"
 
 # y = act(x W^T + bias); aux is the value before the activation where keep_aux says so, and empty otherwise.
 torch.library.define(
     "bsparse::linear",
-    f"(Tensor x, Tensor values, Tensor? bias, {_PATTERN}, str activation, bool keep_aux) -> (Tensor y, Tensor aux)",
+    f"(Tensor x, Tensor values, Tensor? bias, {_PATTERN}, str activation, bool keep_aux, {_METADATA}) "
+    "-> (Tensor y, Tensor aux)",
 )
 # dx = dy W
-torch.library.define("bsparse::grad_input", f"(Tensor dy, Tensor values, {_PATTERN}) -> Tensor")
-# dW = dy^T x at the stored blocks
+torch.library.define("bsparse::grad_input", f"(Tensor dy, Tensor values, {_PATTERN}, {_METADATA}) -> Tensor")
+# dW = dy^T x at the stored blocks, or at what is kept of them
 torch.library.define(
-    "bsparse::grad_values", f"(Tensor dy, Tensor x, {_PATTERN}, int block_rows, int block_cols) -> Tensor"
+    "bsparse::grad_values", f"(Tensor dy, Tensor x, {_PATTERN}, int block_rows, int block_cols, {_METADATA}) -> Tensor"
 )
 
 linear = torch.ops.bsparse.linear.default
@@ -30,16 +34,37 @@ grad_input = torch.ops.bsparse.grad_input.default
 grad_values = torch.ops.bsparse.grad_values.default
 
 
-def check_values(values: Tensor, blocks: int) -> None:
-    """Raises InvalidArgument unless values is [blocks, block_rows, block_cols] of a served dtype."""
+def check_values(values: Tensor, blocks: int, metadata: Tensor | None) -> None:
+    """Raises InvalidArgument unless values is [blocks, ...] of a served dtype, with metadata as large as they need."""
     if values.dtype not in DTYPE_NAMES:
         raise InvalidArgument(
             f"values has dtype {values.dtype}; it must be one of torch.float32, float16, bfloat16 and float64"
         )
-    if values.dim() != 3 or values.shape[0] != blocks:
+    if metadata is not None:
+        _check_metadata(metadata, values, blocks)
+    elif values.dim() != 3 or values.shape[0] != blocks:
         raise InvalidArgument(
             f"values has shape {list(values.shape)}; the pattern stores {blocks} blocks: "
             f"values must be [{blocks}, block_rows, block_cols], those of this pattern and no other"
+        )
+
+
+def _check_metadata(metadata: Tensor, values: Tensor, blocks: int) -> None:
+    if metadata.dtype is not torch.uint8:
+        raise InvalidArgument(f"metadata has dtype {metadata.dtype}; it must be torch.uint8: two positions in 4 bits")
+    if metadata.device != values.device:
+        raise InvalidArgument(
+            f"metadata is on {metadata.device}, values is on {values.device}; both must be on one device: move one"
+        )
+    format = format_of(metadata)
+    if values.dim() != metadata.dim() or metadata.dim() not in (2, 3) or (format == "bsr24" and len(values) != blocks):
+        raise InvalidArgument(
+            f"values has shape {list(values.shape)} and metadata {list(metadata.shape)}; both must begin with "
+            f"out_features (semi24), or with {blocks} blocks and block_rows (bsr24): pass those of one layer"
+        )
+    if metadata.shape[:-1] != values.shape[:-1] or 4 * metadata.shape[-1] != values.shape[-1]:
+        raise InvalidArgument(
+            f"metadata has shape {list(metadata.shape)}; values {list(values.shape)} need one byte for every 4 of a row"
         )
 
 
@@ -73,18 +98,25 @@ def check_bias(bias: Tensor, values: Tensor, out_features: int) -> None:
         raise InvalidArgument(f"bias has shape {list(bias.shape)}; it must be [out_features] = [{out_features}]")
 
 
-def check_linear(x: Tensor, values: Tensor, bias: Tensor | None, blocks: int, shape: tuple[int, int]) -> None:
+def check_linear(
+    x: Tensor, values: Tensor, bias: Tensor | None, blocks: int, shape: tuple[int, int], metadata: Tensor | None
+) -> None:
     """Raises InvalidArgument unless the operands of linear fit; shape is (out_features, in_features)."""
-    check_values(values, blocks)
+    check_values(values, blocks, metadata)
     check_dense("x", x, "in_features", shape[1], "values", values)
     if bias is not None:
         check_bias(bias, values, shape[0])
 
 
-def check_grad_input(dy: Tensor, values: Tensor, blocks: int, out_features: int) -> None:
+def check_grad_input(dy: Tensor, values: Tensor, blocks: int, out_features: int, metadata: Tensor | None) -> None:
     """Raises InvalidArgument unless the operands of grad_input fit."""
-    check_values(values, blocks)
+    check_values(values, blocks, metadata)
     check_dense("dy", dy, "out_features", out_features, "values", values)
+
+
+def values_shape(blocks: int, block: tuple[int, int], metadata: Tensor | None) -> tuple[int, ...]:
+    """That of grad_values' result."""
+    return (blocks, *block) if metadata is None else (*metadata.shape[:-1], 4 * metadata.shape[-1])
 
 
 def check_grad_values(dy: Tensor, x: Tensor, shape: tuple[int, int]) -> None:
@@ -109,8 +141,9 @@ def _linear_fake(
     in_features: int,
     activation: str,
     keep_aux: bool,
+    metadata: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    check_linear(x, values, bias, col_indices.shape[0], (out_features, in_features))
+    check_linear(x, values, bias, col_indices.shape[0], (out_features, in_features), metadata)
     y = x.new_empty(*x.shape[:-1], out_features)
     return y, torch.empty_like(y) if keep_aux else x.new_empty(0)
 
@@ -123,8 +156,9 @@ def _grad_input_fake(
     pattern_key: int,
     out_features: int,
     in_features: int,
+    metadata: Tensor | None = None,
 ) -> Tensor:
-    check_grad_input(dy, values, col_indices.shape[0], out_features)
+    check_grad_input(dy, values, col_indices.shape[0], out_features, metadata)
     return dy.new_empty(*dy.shape[:-1], in_features)
 
 
@@ -138,9 +172,10 @@ def _grad_values_fake(
     in_features: int,
     block_rows: int,
     block_cols: int,
+    metadata: Tensor | None = None,
 ) -> Tensor:
     check_grad_values(dy, x, (out_features, in_features))
-    return dy.new_empty(col_indices.shape[0], block_rows, block_cols)
+    return dy.new_empty(values_shape(col_indices.shape[0], (block_rows, block_cols), metadata))
 
 
 torch.library.register_fake("bsparse::linear", _linear_fake)

@@ -10,15 +10,17 @@ import bsparse_core as bc
 from bsparse_torch import masks, plans
 
 BLOCK = (64, 64)
+FORMATS = ("bsr", "bsr24", "semi24")
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-def check_format(format: Any) -> None:
-    """Raises unless this version serves the format."""
-    if format in ("semi24", "bsr24", "bitmap"):
-        raise bc.Unsupported(f'{format} is not served by this version of bsparse_torch: pass format="bsr"')
-    if format != "bsr":
-        raise bc.InvalidArgument(f'format is {format!r}; it must be "bsr"')
+def check_format(format: Any, served: tuple[str, ...] = FORMATS) -> None:
+    """Raises Unsupported for a format that is known and not served, InvalidArgument for any other name."""
+    names = ", ".join(f'"{name}"' for name in served)
+    if format in (*FORMATS, "bitmap") and format not in served:
+        raise bc.Unsupported(f"{format} is not served by this version: pass format={names}")
+    if format not in served:
+        raise bc.InvalidArgument(f"format is {format!r}; it must be one of {names}")
 
 
 class BlockPattern:
@@ -29,7 +31,10 @@ class BlockPattern:
         col_indices: [blocks] integers: the block column of each block, ascending within a block row.
         shape: (rows, cols) in elements; they need not be multiples of the block.
         block: (block_rows, block_cols), or one int for a square block.
+        format: "bsr": whole blocks. "bsr24": 2:4 inside the blocks, block_cols a multiple of 8. "semi24": 2:4 in the
+            whole weight, one block, cols a multiple of 8: see BlockPattern.semi24.
 
+    Which two of every four numbers a 2:4 format keeps is no part of the pattern: metadata beside the values says it.
     Equal patterns compare equal, whatever their device. `key` is a digest of the contents, the same in every process.
     int32 tensors are kept as they are, without a copy: do not write to them.
 
@@ -39,19 +44,24 @@ class BlockPattern:
 
     __slots__ = (
         "__weakref__", "_keyed", "host", "block", "cols", "col_indices", "key", "row_offsets", "rows", "values_shape",
+        "metadata_shape",
     )  # fmt: skip
 
     host: plans.HostPattern  # for this package: plans hang on it
     rows: int
     cols: int
     block: tuple[int, int]
-    values_shape: tuple[int, int, int]  # [blocks, block_rows, block_cols]
+    values_shape: tuple[int, ...]  # [blocks, block_rows, block_cols (bsr24: / 2)]; semi24: [rows, cols / 2]
+    metadata_shape: tuple[int, ...] | None  # [blocks, block_rows, block_cols / 8]; semi24: [rows, cols / 8]; bsr: None
     key: int
     row_offsets: Tensor  # int32 [R + 1]
     col_indices: Tensor  # int32 [blocks]
     _keyed: Tensor  # [key, 0], without memory
 
-    def __init__(self, row_offsets: Any, col_indices: Any, shape: tuple[int, int], block: Any = BLOCK) -> None:
+    def __init__(
+        self, row_offsets: Any, col_indices: Any, shape: tuple[int, int], block: Any = BLOCK, format: str = "bsr"
+    ) -> None:
+        check_format(format)
         row_offsets, col_indices = _integers("row_offsets", row_offsets), _integers("col_indices", col_indices)
         if row_offsets.device != col_indices.device:
             raise bc.InvalidArgument(
@@ -59,7 +69,7 @@ class BlockPattern:
             )
         if row_offsets.is_meta:
             raise bc.InvalidArgument("row_offsets is on the meta device and holds no indices: load it, then try again")
-        pattern = bc.Pattern(*shape, masks.block_pair(block), row_offsets.tolist(), col_indices.tolist())
+        pattern = bc.Pattern(*shape, masks.block_pair(block), row_offsets.tolist(), col_indices.tolist(), format)
         kept = (indices.to(torch.int32).contiguous() for indices in (row_offsets, col_indices))
         self._fill(plans.register(pattern), *kept)
 
@@ -70,7 +80,8 @@ class BlockPattern:
             "rows": pattern.rows,
             "cols": pattern.cols,
             "block": pattern.block,
-            "values_shape": (pattern.blocks, *pattern.block),
+            "values_shape": pattern.values_shape,
+            "metadata_shape": pattern.metadata_shape,
             "key": pattern.key,
             "row_offsets": row_offsets,
             "col_indices": col_indices,
@@ -88,14 +99,25 @@ class BlockPattern:
 
     @classmethod
     def from_mask(
-        cls, mask: Any, block: Any = BLOCK, shape: tuple[int, int] | None = None, device: Any = None
+        cls,
+        mask: Any,
+        block: Any = BLOCK,
+        shape: tuple[int, int] | None = None,
+        device: Any = None,
+        format: str = "bsr",
     ) -> "BlockPattern":
         """The pattern of the blocks where mask, bool [block rows, block columns], is True.
 
         Args:
             shape: (out_features, in_features) where these are not multiples of the block; None: they are.
             device: where the index tensors go; None: the mask's.
+            format: "bsr" or "bsr24".
         """
+        check_format(format)
+        if format == "semi24":
+            raise bc.InvalidArgument(
+                "format is semi24, in which no blocks are chosen: use BlockPattern.semi24(shape), or bsr24"
+            )
         pair, mask = masks.block_pair(block), masks.as_mask(mask)
         grid = mask.shape[0], mask.shape[1]
         shape = (grid[0] * pair[0], grid[1] * pair[1]) if shape is None else shape
@@ -110,7 +132,13 @@ class BlockPattern:
         row_offsets = torch.zeros(mask.shape[0] + 1, dtype=torch.int32, device="cpu")  # [R + 1]
         row_offsets[1:] = mask.sum(1).cumsum(0)
         col_indices = mask.nonzero()[:, 1].to(torch.int32)  # [blocks]
-        return cls(row_offsets, col_indices, shape, pair).to(device)
+        return cls(row_offsets, col_indices, shape, pair, format).to(device)
+
+    @classmethod
+    def semi24(cls, shape: tuple[int, int], device: Any = "cpu") -> "BlockPattern":
+        """The pattern of format "semi24" for a weight [out_features, in_features]: one block, all of it 2:4."""
+        masks.block_grid(shape, BLOCK)  # for its checks
+        return cls([0, 1], [0], shape, shape, "semi24").to(device)
 
     @classmethod
     def random(
@@ -121,11 +149,12 @@ class BlockPattern:
         *,
         generator: torch.Generator | None = None,
         device: Any = "cpu",
+        format: str = "bsr",
     ) -> "BlockPattern":
         """Blocks drawn evenly over the whole weight [out_features, in_features]; see masks.random."""
         pair = masks.block_pair(block)
         mask = masks.random(*masks.block_grid(shape, pair), density, generator=generator)
-        return cls.from_mask(mask, pair, shape, device)
+        return cls.from_mask(mask, pair, shape, device, format)
 
     @classmethod
     def balanced(
@@ -136,13 +165,17 @@ class BlockPattern:
         *,
         generator: torch.Generator | None = None,
         device: Any = "cpu",
+        format: str = "bsr",
     ) -> "BlockPattern":
         """The same number of blocks in every block row; see masks.balanced."""
         pair = masks.block_pair(block)
         mask = masks.balanced(*masks.block_grid(shape, pair), density, generator=generator)
-        return cls.from_mask(mask, pair, shape, device)
+        return cls.from_mask(mask, pair, shape, device, format)
 
-    format = "bsr"
+    @property
+    def format(self) -> str:
+        """ "bsr", "bsr24" or "semi24"."""
+        return self.host.format
 
     @property
     def key_in_graphs(self) -> int:
@@ -170,7 +203,7 @@ class BlockPattern:
 
     @property
     def density(self) -> float:
-        """Stored blocks over all blocks."""
+        """Stored numbers over all: stored blocks over all blocks, and half of that where they are 2:4."""
         return self.host.pattern.density
 
     @property
@@ -220,32 +253,53 @@ class BlockPattern:
         return _unpickle, (self.host.pattern, self.row_offsets, self.col_indices)
 
     def __repr__(self) -> str:
+        format = "" if self.format == "bsr" else f"format={self.format!r}, "
         return (
-            f"BlockPattern(shape={self.shape}, block={self.block}, blocks={self.blocks}, density={self.density:.3g}, "
-            f"device={str(self.device)!r})"
+            f"BlockPattern({format}shape={self.shape}, block={self.block}, blocks={self.blocks}, "
+            f"density={self.density:.3g}, device={str(self.device)!r})"
         )
 
 
 def make_pattern(
-    shape: tuple[int, int], density: float, block: Any, pattern: Any, generator: torch.Generator | None
+    shape: tuple[int, int], density: float, block: Any, pattern: Any, generator: torch.Generator | None, format: str
 ) -> BlockPattern:
     """The pattern that the arguments of BlockSparseLinear describe, on the CPU."""
+    check_format(format)
     if isinstance(pattern, BlockPattern):
-        check_fits(pattern, shape, pattern.block if block == BLOCK else masks.block_pair(block))
+        block = pattern.block if block == BLOCK else masks.block_pair(block)
+        check_fits(pattern, shape, block, pattern.format if format == "bsr" else format)
         return pattern
+    if format == "semi24":
+        check_semi24(shape, density, block)
+        if pattern != "balanced":
+            raise bc.InvalidArgument(f"pattern is {pattern!r}; semi24 stores the whole weight as one block: leave it")
+        return BlockPattern.semi24(shape)
     if not isinstance(pattern, str):
-        return BlockPattern.from_mask(pattern, block, shape, "cpu")
+        return BlockPattern.from_mask(pattern, block, shape, "cpu", format)
     if pattern == "balanced":
-        return BlockPattern.balanced(shape, density, block, generator=generator)
+        return BlockPattern.balanced(shape, density, block, generator=generator, format=format)
     if pattern == "random":
-        return BlockPattern.random(shape, density, block, generator=generator)
+        return BlockPattern.random(shape, density, block, generator=generator, format=format)
     raise bc.InvalidArgument(
         f'pattern is {pattern!r}; it must be "balanced", "random", a bool block mask or a BlockPattern'
     )
 
 
-def check_fits(pattern: BlockPattern, shape: tuple[int, int], block: tuple[int, int]) -> None:
-    """Raises InvalidArgument unless pattern is one of this shape and block."""
+def check_semi24(shape: tuple[int, int], density: float | None, block: Any) -> None:
+    """Raises InvalidArgument for a density or block that semi24 has not; BLOCK, the default, stands for its own."""
+    if density not in (None, 0.5):
+        raise bc.InvalidArgument(
+            f"density is {density!r}; semi24 keeps 2 of every 4 of the whole weight, which is 0.5: leave it out, or "
+            'use format="bsr24"'
+        )
+    if block != BLOCK and masks.block_pair(block) != shape:
+        raise bc.InvalidArgument(f"block is {block!r}; semi24 stores the weight as one block, {shape}: leave it out")
+
+
+def check_fits(pattern: BlockPattern, shape: tuple[int, int], block: tuple[int, int], format: str) -> None:
+    """Raises InvalidArgument unless pattern is one of this shape, block and format."""
+    if pattern.format != format:
+        raise bc.InvalidArgument(f"pattern has format {pattern.format}; the layer has {format}: pass one of {format}")
     if pattern.shape != shape or pattern.block != block:
         raise bc.InvalidArgument(
             f"pattern has shape {pattern.shape} in blocks of {pattern.block}; the layer is {shape} in blocks of {block}"

@@ -58,7 +58,8 @@ class HostPattern:
 
     def __init__(self, pattern: bc.Pattern) -> None:
         self.pattern = pattern
-        self.geometry = (pattern.rows, pattern.cols, *pattern.block, pattern.blocks)
+        self.format = pattern.format.label
+        self.geometry = (pattern.rows, pattern.cols, *pattern.block, pattern.blocks, self.format)
         self._plans: dict[tuple[object, ...], Prepared] = {}
         self._lock = threading.Lock()
 
@@ -139,26 +140,26 @@ def register(pattern: bc.Pattern) -> HostPattern:
 
 
 def find(
-    key: int, row_offsets: Tensor, col_indices: Tensor, shape: tuple[int, int], block: tuple[int, int]
+    key: int, row_offsets: Tensor, col_indices: Tensor, shape: tuple[int, int], block: tuple[int, int], format: str
 ) -> HostPattern:
     """The host pattern of a key; rebuilt from the index tensors where this process has not seen the key.
 
     Raises:
         bc.InvalidArgument: the key stands for a pattern of other sizes, or the index tensors have another digest.
     """
-    host = _hosts.get(key) or _rebuild(key, row_offsets, col_indices, shape, block)
-    if host.geometry != (*shape, *block, col_indices.shape[0]):
+    host = _hosts.get(key) or _rebuild(key, row_offsets, col_indices, shape, block, format)
+    if host.geometry != (*shape, *block, col_indices.shape[0], format):
         raise bc.InvalidArgument(
-            f"pattern_key {key} stands for {host.pattern!r}; the call has a matrix {list(shape)} with "
-            f"{col_indices.shape[0]} blocks of {list(block)}: pass the key and the tensors of one BlockPattern"
+            f"pattern_key {key} stands for {host.pattern!r}; the call has a matrix {list(shape)} of format {format} "
+            f"with {col_indices.shape[0]} blocks of {list(block)}: pass the key and the tensors of one BlockPattern"
         )
     return host
 
 
 def _rebuild(
-    key: int, row_offsets: Tensor, col_indices: Tensor, shape: tuple[int, int], block: tuple[int, int]
+    key: int, row_offsets: Tensor, col_indices: Tensor, shape: tuple[int, int], block: tuple[int, int], format: str
 ) -> HostPattern:
-    pattern = bc.Pattern(*shape, block, row_offsets.tolist(), col_indices.tolist())
+    pattern = bc.Pattern(*shape, block, row_offsets.tolist(), col_indices.tolist(), format)
     if pattern.key != key:
         raise bc.InvalidArgument(
             f"row_offsets and col_indices have the digest {pattern.key}; pattern_key is {key}: "

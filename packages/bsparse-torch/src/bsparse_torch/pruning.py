@@ -214,11 +214,13 @@ class BlockShrinker:
         check_density(density)
         _check_counts(("steps", steps, 1), ("every", every, 1))
         for layer in self.layers:
+            if layer.format == "semi24":
+                raise InvalidArgument("layers holds one of format semi24, which has no blocks to drop: leave it out")
             if layer.pattern.blocks < count_blocks(density, math.prod(layer.pattern.grid)):
-                raise InvalidArgument(f"density is {density}; a layer's is {layer.density:.3g} already: pass less")
+                raise InvalidArgument(f"density is {density}; a layer's is {_of_blocks(layer):.3g} already: pass less")
         self.density, self.steps, self.every, self.optimizer = density, steps, every, optimizer
         self.calls = 0
-        self._starts = [layer.density for layer in self.layers]
+        self._starts = [_of_blocks(layer) for layer in self.layers]
         self._importance = [torch.zeros(layer.pattern.grid, device=layer.values.device) for layer in self.layers]
 
     @property
@@ -265,6 +267,11 @@ class BlockShrinker:
         for importance, saved in zip(self._importance, state["importance"], strict=True):
             importance.copy_(saved)
         self.calls, self._starts = state["calls"], list(state["starts"])
+
+
+def _of_blocks(layer: BlockSparseLinear) -> float:
+    """Stored blocks over all blocks."""
+    return layer.pattern.blocks / math.prod(layer.pattern.grid)
 
 
 def _check_modules(name: str, modules: Sequence[nn.Module], kind: type[nn.Module]) -> None:

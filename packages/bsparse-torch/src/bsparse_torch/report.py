@@ -1,5 +1,6 @@
 """What a layer costs and which kernels serve it."""
 
+import math
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ def report(
     shared = 0 if bias is None else bias.numel() * bias.element_size()
     bias_dtype = None if bias is None else bias.dtype
     indices = 4 * (pattern.grid[0] + 1 + pattern.blocks)
+    metadata = 0 if pattern.metadata_shape is None else math.prod(pattern.metadata_shape)
     gain = predicted_gain(pattern, tokens, values.dtype, values.device)
     dense = backend == "dense" or (backend == "auto" and tokens >= dense_from(pattern, values.dtype, values.device))
     return {
@@ -37,7 +39,7 @@ def report(
         },
         "bytes": {
             "dense": pattern.rows * pattern.cols * element + shared,
-            "sparse": values.numel() * element + indices + shared,
+            "sparse": values.numel() * element + metadata + indices + shared,
         },
         "backend": backend,
         "predicted_gain": gain,

@@ -1,7 +1,7 @@
 """The state_dict of a BlockSparseLinear: what it holds, and the checks before any of it is loaded.
 
-Keys: values [blocks, block_rows, block_cols], row_offsets, col_indices, bias, and extra state, a dict of plain data
-{version, format, block, in_features, out_features}, which a checkpoint may lack. Loading takes its pattern.
+Keys: values, row_offsets, col_indices, bias, in 2:4 formats metadata, and extra state, a dict of plain data {version,
+format, block, in_features, out_features}, which a checkpoint may lack. Loading takes its pattern and its positions.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,13 @@ from typing import Any
 from torch import Tensor
 
 from bsparse_core import BsparseError, InvalidArgument, Unsupported
+from bsparse_torch import positions
 from bsparse_torch.pattern import BlockPattern, check_format
 from bsparse_torch.plans import DTYPE_NAMES
 
 VERSION = 1
 PATTERN_KEYS = ("values", "row_offsets", "col_indices")
+METADATA = "metadata"
 EXTRA = "_extra_state"  # torch's name for it
 
 
@@ -52,22 +54,24 @@ def read_pattern(
     """
     if prefix + EXTRA in state_dict:
         check_extra_state(state_dict[prefix + EXTRA], expected)
-    found = {name: state_dict[prefix + name] for name in PATTERN_KEYS if prefix + name in state_dict}
+    keys = PATTERN_KEYS if expected["format"] == "bsr" else (*PATTERN_KEYS, METADATA)
+    found = {name: state_dict[prefix + name] for name in (*PATTERN_KEYS, METADATA) if prefix + name in state_dict}
     if not found:
         if prefix + "weight" in state_dict:
             raise InvalidArgument(
                 "the checkpoint holds a dense weight: load it into nn.Linear, then BlockSparseLinear.from_linear"
             )
         return None
-    missing = [name for name in PATTERN_KEYS if name not in found]
+    missing = [name for name in keys if name not in found]
     if missing:
         raise InvalidArgument(f"{', '.join(missing)} missing beside {', '.join(found)}: they load together or not")
     for name, tensor in found.items():
         if not isinstance(tensor, Tensor):
             raise InvalidArgument(f"{name} is a {type(tensor).__name__}; it must be a tensor")
     shape, block = (expected["out_features"], expected["in_features"]), tuple(expected["block"])
-    pattern = BlockPattern(found["row_offsets"], found["col_indices"], shape, block)
+    pattern = BlockPattern(found["row_offsets"], found["col_indices"], shape, block, expected["format"])
     check_values(found["values"], pattern)
+    positions.check_contents(found.get(METADATA), pattern)
     if bias is not None and prefix + "bias" in state_dict:
         check_bias(state_dict[prefix + "bias"], bias.shape[0])
     return pattern
