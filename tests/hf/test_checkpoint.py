@@ -12,7 +12,7 @@ from torch import nn
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 import bsparse_hf
-from bsparse_torch import BlockPattern, BlockSparseLinear
+from bsparse_torch import BlockPattern, BlockSparseLinear, Unsupported
 
 HEADS = {"bert": "ForSequenceClassification", "llama": "ForCausalLM", "gpt2": "LMHeadModel"}
 
@@ -61,6 +61,14 @@ def test_config_json(make, patch, tmp_path):
         "format_version": 1,
         "modules": {"encoder.layer.0.output.dense": entry},
     }
+
+
+def test_layers_of_other_formats_are_not_saved(make, patch, tmp_path):
+    model = make("bert")
+    patch(model)
+    model.encoder.layer[0].output.dense = BlockSparseLinear(128, 64, format="semi24")
+    with pytest.raises(Unsupported, match='semi24 is not served by this version: pass format="bsr"'):
+        model.save_pretrained(tmp_path)
 
 
 def test_files_hold_tensors_only_and_are_smaller(make, patch, tmp_path):
