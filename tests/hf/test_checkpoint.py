@@ -66,7 +66,7 @@ def test_config_json(make, patch, tmp_path):
 def test_layers_of_other_formats_are_not_saved(make, patch, tmp_path):
     model = make("bert")
     patch(model)
-    model.encoder.layer[0].intermediate.dense = BlockSparseLinear(64, 128, format="semi24")
+    model.encoder.layer[0].output.dense = BlockSparseLinear(128, 64, format="semi24")
     with pytest.raises(Unsupported, match='semi24 is not served by this version: pass format="bsr"'):
         model.save_pretrained(tmp_path)
 
