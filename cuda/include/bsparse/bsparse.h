@@ -118,8 +118,8 @@ typedef struct bsparse_context_desc {
 
 /* BSR24: block_cols is a multiple of 8. SEMI24: cols is, and the matrix is one block: block_rows = rows, block_cols =
  * cols, blocks = 1, row_offsets = {0, 1}, col_indices = {0}.
- * Both: values [blocks, block_rows, block_cols / 2], metadata [blocks, block_rows, block_cols / 8] bytes. A byte has the
- * positions of two groups of 4 columns, the first in its low half; of a group p0 | p1 << 2, 0 <= p0 < p1 <= 3. */
+ * Both: values [blocks, block_rows, block_cols / 2], metadata [blocks, block_rows, block_cols / 8] bytes. A byte has
+ * the positions of two groups of 4 columns, the first in its low half; of a group p0 | p1 << 2, 0 <= p0 < p1 <= 3. */
 typedef struct bsparse_pattern_desc {
     size_t struct_size;
     bsparse_format format;
