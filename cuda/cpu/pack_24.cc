@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "../src/dtype.h"
+#include "../src/positions.h"
 #include "bsr.h"
 #include "bsr_plan.h"
 
@@ -77,8 +78,6 @@ template <class Visit> void for_each_group(const Context &context, const Pattern
     pool.run(job, static_cast<int>(std::min<int64_t>(1 + pattern.elements() / kElementsPerThread, pool.threads())));
 }
 
-uint8_t nibble_of(const uint8_t *metadata, int64_t group) { return metadata[group / 2] >> group % 2 * 4 & 15; }
-
 // A dense matrix of one element size.
 template <class Bits> struct DenseBits {
     const Pattern &pattern;
@@ -115,7 +114,7 @@ void pack_bits_at(const Context &context, const DenseBits<Bits> &dense, const ui
     for_each_group(context, dense.pattern, [=](int64_t row, int64_t column, int64_t group) {
         Bits four[4];
         dense.load(row, column, four);
-        keep(four, nibble_of(metadata, group), values + group * 2);
+        keep(four, group_at(metadata, group), values + group * 2);
     });
 }
 
@@ -126,7 +125,7 @@ void unpack_bits(const Context &context, const Pattern &pattern, const Bits *val
         std::memset(dense + row * ld, 0, pattern.cols * sizeof(Bits));
     }
     for_each_group(context, pattern, [=, &pattern](int64_t row, int64_t column, int64_t group) {
-        const uint8_t nibble = nibble_of(metadata, group);
+        const uint8_t nibble = group_at(metadata, group);
         for (int i = 0; i < 2; ++i) {
             const int64_t at = column + (nibble >> 2 * i & 3);
             if (row < pattern.rows && at < pattern.cols) {
