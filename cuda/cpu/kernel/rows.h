@@ -1,6 +1,10 @@
 // Rows of a stored block as the kernels read them, whatever the format: in 2:4 blocks the kept numbers are put where
 // they belong, between zeros. Part of the kernel source: see kernel/all.h.
 
+// The two positions of a group of four columns: p0 | p1 << 2. (As positions.h has it, whose inline functions
+// instruction sets would share.)
+static inline int group_at(const uint8_t *metadata, int64_t group) { return metadata[group / 2] >> group % 2 * 4 & 15; }
+
 // kLanes / 2 numbers, and zeros behind them, put together in registers: memory hands on no parts of what is being
 // written.
 #if defined(__AVX512F__)
@@ -49,15 +53,15 @@ constexpr Spread kSpread;
 
 // kLanes columns from element `first` of the stored blocks on, of their kept numbers and zeros behind them.
 static inline Vf spread(Vf numbers, const uint8_t *metadata, int64_t first) {
-    const uint8_t *bytes = metadata + first / 8;
 #if defined(__AVX512F__)
+    const uint8_t *bytes = metadata + first / 8;
     const uint32_t kept = kSpread.kept[bytes[0]] | kSpread.kept[bytes[1]] << 8;
     return as<Vf>(_mm512_maskz_expand_ps(static_cast<__mmask16>(kept), as<__m512>(numbers)));
 #elif defined(__AVX2__)
-    const __m128i source = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(kSpread.source[bytes[0]]));
+    const __m128i source = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(kSpread.source[metadata[first / 8]]));
     return as<Vf>(_mm256_permutevar8x32_ps(as<__m256>(numbers), _mm256_cvtepu8_epi32(source)));
 #else
-    const uint8_t *source = kSpread.source[bytes[0] >> first / 4 % 2 * 4 & 15];
+    const uint8_t *source = kSpread.source[group_at(metadata, first / 4)];
     Vf columns = {};
     for (int i = 0; i < kLanes; ++i) {
         columns[i] = numbers[source[i]];
@@ -137,7 +141,7 @@ private:
         const char *kept = values(i, column);
         int64_t group = (i * columns_ + column) / 4;
         for (int64_t k = 0; k < count; k += 4, ++group, kept += 2 * kSize) {
-            const int nibble = metadata_[group / 2] >> group % 2 * 4 & 15;
+            const int nibble = group_at(metadata_, group);
             char *to = room.bytes + k * kSize;
             __builtin_memset(to, 0, 4 * kSize);
             __builtin_memcpy(to + (nibble & 3) * kSize, kept, kSize);

@@ -41,8 +41,7 @@ static void store_kept(const SddmmTask &task, int64_t first, int64_t columns, in
     int64_t column[kLanes] = {}; // of each kept one
     const int64_t count = least(columns, kLanes) / 2;
     for (int64_t i = 0; i < count; i += 2) {
-        const int64_t group = first / 4 + i / 2;
-        const int nibble = task.metadata[group / 2] >> group % 2 * 4 & 15;
+        const int nibble = group_at(task.metadata, first / 4 + i / 2);
         column[i] = 2 * i + (nibble & 3);
         column[i + 1] = 2 * i + (nibble >> 2);
     }
